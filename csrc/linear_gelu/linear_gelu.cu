@@ -1,0 +1,42 @@
+// The GPU launcher of the epilogue. nvcc compiles this file for CUDA, HIP's clang for
+// ROCm. The matrix product is ATen's; linear_gelu_op.cpp asks for it.
+#include <algorithm>
+
+#include "linear_gelu.h"
+
+namespace opbook {
+
+namespace {
+
+constexpr int kThreads = 256;
+// Far more blocks than any GPU holds at once; each then loops over its share.
+constexpr int64_t kMaxBlocks = 65536;
+
+}  // namespace
+
+template <typename scalar_t>
+const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t numel,
+                               bool tanh_form, void* stream) {
+  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
+  const int64_t vectors = aligned ? numel / kWidth : 0;
+  const int64_t steps = std::max(vectors, numel - vectors * kWidth);
+  const int64_t blocks = std::min((steps + kThreads - 1) / kThreads, kMaxBlocks);
+  const auto kernel = tanh_form ? gelu_kernel<scalar_t, Gelu::kTanh, kWidth>
+                                : gelu_kernel<scalar_t, Gelu::kErf, kWidth>;
+  kernel<<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output,
+                                                                    vectors, numel);
+  const auto status = gpuGetLastError();
+  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+}
+
+#define OPBOOK_INSTANTIATE(scalar_t)                                                 \
+  template const char* launch_linear_gelu(const scalar_t*, scalar_t*, int64_t, bool, \
+                                          void*)
+OPBOOK_INSTANTIATE(c10::Half);
+OPBOOK_INSTANTIATE(c10::BFloat16);
+OPBOOK_INSTANTIATE(float);
+OPBOOK_INSTANTIATE(double);
+#undef OPBOOK_INSTANTIATE
+
+}  // namespace opbook

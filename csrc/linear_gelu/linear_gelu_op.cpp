@@ -1,0 +1,240 @@
+// opbook::linear_gelu for PyTorch: schema, checks, the matrix product through ATen, and
+// the epilogue on CPU and GPU. Everything here uses the LibTorch Stable ABI.
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../tensors.h"
+#include "linear_gelu.h"
+
+#if defined(USE_CUDA) && !defined(USE_ROCM)
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
+#endif
+
+namespace opbook {
+
+namespace {
+
+constexpr const char* kName = "opbook::linear_gelu";
+
+// [checks]
+Gelu form_of(const std::string& approximate) {
+  STD_TORCH_CHECK(approximate == "none" || approximate == "tanh", kName,
+                  ": expected approximate to be 'none' or 'tanh', but got '",
+                  approximate, "'");
+  return approximate == "none" ? Gelu::kErf : Gelu::kTanh;
+}
+
+void check_argument(const char* name, const Tensor& tensor, const Tensor& input) {
+  check_same_device(kName, name, tensor, input);
+  STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), kName, ": expected ",
+                  name, " of input's dtype, ", input.scalar_type(), ", but got ",
+                  tensor.scalar_type());
+}
+
+void check(const Tensor& input, const Tensor& weight,
+           const std::optional<Tensor>& bias) {
+  const auto dtype = input.scalar_type();
+  STD_TORCH_CHECK(dtype == ScalarType::Half || dtype == ScalarType::BFloat16 ||
+                      dtype == ScalarType::Float || dtype == ScalarType::Double,
+                  kName, ": expected input to be fp16, bf16, fp32 or fp64, but got ",
+                  dtype);
+  STD_TORCH_CHECK(input.dim() >= 1, kName,
+                  ": expected input to have at least 1 dimension, but got shape ",
+                  shape_of(input));
+  STD_TORCH_CHECK(weight.dim() == 2 && weight.size(1) == input.size(-1), kName,
+                  ": expected weight of shape [out_features, ", input.size(-1),
+                  "], as input is ", shape_of(input), ", but got ", shape_of(weight));
+  check_argument("weight", weight, input);
+  if (!bias) return;
+  STD_TORCH_CHECK(bias->dim() == 1 && bias->size(0) == weight.size(0), kName,
+                  ": expected bias of shape [", weight.size(0), "], as weight is ",
+                  shape_of(weight), ", but got ", shape_of(*bias));
+  check_argument("bias", *bias, input);
+}
+// [/checks]
+
+// [linear]
+// The matrix product is ATen's: `aten::linear` by name, through the dispatcher.
+Tensor linear(const Tensor& input, const Tensor& weight,
+              const std::optional<Tensor>& bias) {
+  using torch::stable::detail::from;
+  std::array<StableIValue, 3> stack{from(input), from(weight), from(bias)};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
+  return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
+}
+// [/linear]
+
+// [cpu]
+template <Gelu kForm, typename scalar_t>
+void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
+                   int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    const auto x = static_cast<accumulate_t<scalar_t>>(input[i]);
+    output[i] = static_cast<scalar_t>(gelu<kForm>(x));
+  }
+}
+
+struct CpuGelu {
+  template <typename scalar_t>
+  void operator()(const scalar_t* input, scalar_t* output, int64_t numel,
+                  Gelu form) const {
+    constexpr int64_t kElementsPerTask = 4096;  // about 30 us of exp or erfc
+    const auto elements = form == Gelu::kErf ? gelu_elements<Gelu::kErf, scalar_t>
+                                             : gelu_elements<Gelu::kTanh, scalar_t>;
+    torch::stable::parallel_for(
+        0, numel, kElementsPerTask,
+        [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });
+  }
+};
+// [/cpu]
+
+#if defined(USE_CUDA)
+struct GpuGelu {
+  int32_t device_index;
+
+  template <typename scalar_t>
+  void operator()(const scalar_t* input, scalar_t* output, int64_t numel,
+                  Gelu form) const {
+    const char* error = launch_linear_gelu(input, output, numel, form == Gelu::kTanh,
+                                           current_stream(device_index));
+    check_launch(kName, error);
+  }
+};
+#endif
+
+// [epilogue]
+// Writes GELU of `input` to `output`, both contiguous; they may be one tensor.
+template <typename Epilogue>
+void apply(const Epilogue& epilogue, const Tensor& input, Tensor& output, Gelu form) {
+  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
+                    if (output.numel() == 0) return;
+                    epilogue(static_cast<const scalar_t*>(input.const_data_ptr()),
+                             static_cast<scalar_t*>(output.mutable_data_ptr()),
+                             output.numel(), form);
+                  }),
+                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+}
+
+template <typename Epilogue>
+Tensor linear_gelu(const Epilogue& epilogue, const Tensor& input, const Tensor& weight,
+                   const std::optional<Tensor>& bias, Gelu form) {
+  Tensor output = linear(input, weight, bias);
+  apply(epilogue, output, output, form);
+  return output;
+}
+
+// Training: the gradient of GELU is a function of what GELU was applied to.
+template <typename Epilogue>
+std::tuple<Tensor, Tensor> linear_gelu_for_backward(const Epilogue& epilogue,
+                                                    const Tensor& input,
+                                                    const Tensor& weight,
+                                                    const std::optional<Tensor>& bias,
+                                                    Gelu form) {
+  Tensor preactivation = linear(input, weight, bias);
+  Tensor output = torch::stable::empty_like(preactivation);
+  apply(epilogue, preactivation, output, form);
+  return {output, preactivation};
+}
+// [/epilogue]
+
+#if defined(USE_CUDA) && !defined(USE_ROCM)
+// [fused]
+// cuBLASLt's epilogue computes the tanh form, and no other. It works on the fp32 sums
+// of the matrix product, so the pre-activation is neither rounded nor written. ATen
+// reaches it through _addmm_activation, and computes the same form where cuBLASLt has
+// no kernel; but where there is nothing to add up (K = 0) it forgets the activation.
+bool has_fused_epilogue(const Tensor& input, const Tensor& weight, Gelu form) {
+  const auto dtype = input.scalar_type();
+  return form == Gelu::kTanh && input.numel() > 0 && weight.numel() > 0 &&
+         (dtype == ScalarType::Half || dtype == ScalarType::BFloat16);
+}
+
+Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
+                         const std::optional<Tensor>& bias) {
+  const Tensor rows = torch::stable::reshape(input, {-1, input.size(-1)});
+  const Tensor columns = torch::stable::transpose(weight, 0, 1);
+  const Tensor added =
+      bias ? *bias : torch::stable::new_zeros(weight, {weight.size(0)});
+  AtenTensorHandle result = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cuda__addmm_activation(
+      added.get(), rows.get(), columns.get(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/1,
+      &result));
+  const auto sizes = input.sizes();
+  std::vector<int64_t> shape(sizes.begin(), sizes.end());
+  shape.back() = weight.size(0);
+  return torch::stable::reshape(Tensor(result), shape);
+}
+// [/fused]
+#endif
+
+// [entry]
+Tensor linear_gelu_cpu(const Tensor& input, const Tensor& weight,
+                       const std::optional<Tensor>& bias,
+                       const std::string& approximate) {
+  check(input, weight, bias);
+  return linear_gelu(CpuGelu{}, input, weight, bias, form_of(approximate));
+}
+
+std::tuple<Tensor, Tensor> linear_gelu_for_backward_cpu(
+    const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+    const std::string& approximate) {
+  check(input, weight, bias);
+  return linear_gelu_for_backward(CpuGelu{}, input, weight, bias, form_of(approximate));
+}
+
+#if defined(USE_CUDA)
+Tensor linear_gelu_cuda(const Tensor& input, const Tensor& weight,
+                        const std::optional<Tensor>& bias,
+                        const std::string& approximate) {
+  check(input, weight, bias);
+  const Gelu form = form_of(approximate);
+  const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
+#if !defined(USE_ROCM)
+  if (has_fused_epilogue(input, weight, form)) {
+    return fused_linear_gelu(input, weight, bias);
+  }
+#endif
+  return linear_gelu(GpuGelu{input.get_device_index()}, input, weight, bias, form);
+}
+
+std::tuple<Tensor, Tensor> linear_gelu_for_backward_cuda(
+    const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+    const std::string& approximate) {
+  check(input, weight, bias);
+  const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
+  return linear_gelu_for_backward(GpuGelu{input.get_device_index()}, input, weight,
+                                  bias, form_of(approximate));
+}
+#endif
+// [/entry]
+
+}  // namespace
+
+// [register]
+STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
+  m.def(
+      "linear_gelu(Tensor input, Tensor weight, Tensor? bias=None, "
+      "str approximate='none') -> Tensor");
+  m.def(
+      "linear_gelu_for_backward(Tensor input, Tensor weight, Tensor? bias=None, "
+      "str approximate='none') -> (Tensor output, Tensor preactivation)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {
+  m.impl("linear_gelu", TORCH_BOX(&linear_gelu_cpu));
+  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward_cpu));
+}
+
+#if defined(USE_CUDA)
+STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
+  m.impl("linear_gelu", TORCH_BOX(&linear_gelu_cuda));
+  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward_cuda));
+}
+#endif
+// [/register]
+
+}  // namespace opbook

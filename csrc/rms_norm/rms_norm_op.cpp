@@ -1,0 +1,454 @@
+// opbook::rms_norm for PyTorch: schema, checks, the CPU kernel, and the call into the
+// GPU launcher. Everything here uses the LibTorch Stable ABI.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "../tensors.h"
+#include "rms_norm.h"
+
+namespace opbook {
+
+namespace {
+
+// [checks]
+void check(const Tensor& input, const std::optional<Tensor>& weight) {
+  STD_TORCH_CHECK(
+      input.dim() >= 1,
+      "opbook::rms_norm: expected input to have at least 1 dimension, but got shape ",
+      shape_of(input));
+  if (!weight) return;
+  STD_TORCH_CHECK(weight->dim() == 1 && weight->size(0) == input.size(-1),
+                  "opbook::rms_norm: expected weight to have the shape of input's last "
+                  "dimension, [",
+                  input.size(-1), "], but got ", shape_of(*weight));
+  check_same_device("opbook::rms_norm", "weight", *weight, input);
+  STD_TORCH_CHECK(
+      !is_float8(weight->scalar_type()),
+      "opbook::rms_norm: weight of an 8-bit floating type can't be promoted; got ",
+      weight->scalar_type());
+}
+// [/checks]
+
+// [rows]
+// A tensor as a matrix: rows of the last dimension, `stride` elements apart.
+struct Rows {
+  Tensor tensor;
+  int64_t stride;
+};
+
+// The distance between rows when all leading dimensions collapse into one.
+std::optional<int64_t> row_stride_of(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  const int64_t last = tensor.dim() - 1;
+  if (sizes[last] != 1 && strides[last] != 1) return std::nullopt;
+  std::optional<int64_t> row_stride;
+  int64_t next_stride = 0;
+  for (int64_t d = last - 1; d >= 0; --d) {
+    if (sizes[d] == 1) continue;
+    if (!row_stride) {
+      row_stride = strides[d];
+    } else if (strides[d] != next_stride) {
+      return std::nullopt;
+    }
+    next_stride = strides[d] * sizes[d];
+  }
+  return row_stride.value_or(sizes[last]);
+}
+
+Rows rows_of(const Tensor& tensor) {
+  if (const auto stride = row_stride_of(tensor)) return {tensor, *stride};
+  return {torch::stable::contiguous(tensor), tensor.size(-1)};
+}
+// [/rows]
+
+// [cpu]
+// Sixteen partial sums: the compiler keeps them in vector registers, and adding rows in
+// sixteen strands loses less precision than one long chain.
+template <typename acc_t, typename Term>
+acc_t sum_in_strands(int64_t count, const Term& term) {
+  constexpr int kStrands = 16;
+  std::array<acc_t, kStrands> strands{};
+  int64_t i = 0;
+  for (; i + kStrands <= count; i += kStrands) {
+    for (int s = 0; s < kStrands; ++s) strands[s] += term(i + s);
+  }
+  for (; i < count; ++i) strands[0] += term(i);
+  acc_t sum = 0;
+  for (const acc_t strand : strands) sum += strand;
+  return sum;
+}
+
+template <typename scalar_t, typename weight_t>
+accumulate_t<scalar_t> rms_norm_row(const scalar_t* input, const weight_t* weight,
+                                    scalar_t* output, int64_t hidden,
+                                    accumulate_t<scalar_t> eps) {
+  using acc_t = accumulate_t<scalar_t>;
+  const acc_t sum_of_squares = sum_in_strands<acc_t>(hidden, [&](int64_t i) {
+    const acc_t value = static_cast<acc_t>(input[i]);
+    return value * value;
+  });
+  const acc_t rrms = reciprocal_rms(sum_of_squares, hidden, eps);
+  if (weight == nullptr) {
+    for (int64_t i = 0; i < hidden; ++i) {
+      output[i] = static_cast<scalar_t>(static_cast<acc_t>(input[i]) * rrms);
+    }
+  } else {
+    for (int64_t i = 0; i < hidden; ++i) {
+      const acc_t normalized = static_cast<acc_t>(input[i]) * rrms;
+      output[i] = static_cast<scalar_t>(normalized * static_cast<acc_t>(weight[i]));
+    }
+  }
+  return rrms;
+}
+
+// Shares rows out to PyTorch's threads. The grain is ATen's: below 32768 elements,
+// waking a second thread costs more than it saves.
+template <typename Body>
+void for_each_row(int64_t rows, int64_t hidden, const Body& body) {
+  const int64_t rows_per_task = std::max<int64_t>(1, 32768 / hidden);
+  torch::stable::parallel_for(0, rows, rows_per_task, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+// [/cpu]
+
+struct Cpu {
+  explicit Cpu(const Tensor&) {}
+
+  // [cpu_rows]
+  template <typename scalar_t, typename weight_t>
+  void normalize(const scalar_t* input, int64_t input_stride, const weight_t* weight,
+                 scalar_t* output, int64_t output_stride, accumulate_t<scalar_t>* rrms,
+                 int64_t rows, int64_t hidden, double eps) const {
+    for_each_row(rows, hidden, [&](int64_t row) {
+      const auto scale =
+          rms_norm_row(input + row * input_stride, weight, output + row * output_stride,
+                       hidden, static_cast<accumulate_t<scalar_t>>(eps));
+      if (rrms != nullptr) rrms[row] = scale;
+    });
+  }
+  // [/cpu_rows]
+
+  // [cpu_gradient]
+  template <typename scalar_t, typename weight_t>
+  void input_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+                      int64_t input_stride, const weight_t* weight,
+                      const accumulate_t<scalar_t>* rrms, scalar_t* grad_input,
+                      int64_t rows, int64_t hidden) const {
+    using acc_t = accumulate_t<scalar_t>;
+    for_each_row(rows, hidden, [&](int64_t row) {
+      const scalar_t* dy = grad + row * grad_stride;
+      const scalar_t* x = input + row * input_stride;
+      const auto weighted = [&](int64_t i) {
+        const acc_t value = static_cast<acc_t>(dy[i]);
+        return weight == nullptr ? value : value * static_cast<acc_t>(weight[i]);
+      };
+      const acc_t product = sum_in_strands<acc_t>(
+          hidden, [&](int64_t i) { return weighted(i) * static_cast<acc_t>(x[i]); });
+      const acc_t mean_product = product / static_cast<acc_t>(hidden);
+      for (int64_t i = 0; i < hidden; ++i) {
+        grad_input[row * hidden + i] = static_cast<scalar_t>(opbook::input_gradient(
+            weighted(i), static_cast<acc_t>(x[i]), rrms[row], mean_product));
+      }
+    });
+  }
+
+  template <typename scalar_t>
+  void weight_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+                       int64_t input_stride, const accumulate_t<scalar_t>* rrms,
+                       accumulate_t<scalar_t>* partial,
+                       accumulate_t<scalar_t>* grad_weight, int64_t rows,
+                       int64_t hidden) const {
+    using acc_t = accumulate_t<scalar_t>;
+    const int64_t chunks = weight_gradient_chunks(rows);
+    torch::stable::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        acc_t* sums = partial + chunk * hidden;
+        std::fill(sums, sums + hidden, acc_t(0));
+        const int64_t last = first_row(chunk + 1, chunks, rows);
+        for (int64_t row = first_row(chunk, chunks, rows); row < last; ++row) {
+          const scalar_t* dy = grad + row * grad_stride;
+          const scalar_t* x = input + row * input_stride;
+          for (int64_t i = 0; i < hidden; ++i) {
+            sums[i] += static_cast<acc_t>(dy[i]) * static_cast<acc_t>(x[i]) * rrms[row];
+          }
+        }
+      }
+    });
+    std::fill(grad_weight, grad_weight + hidden, acc_t(0));
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const acc_t* sums = partial + chunk * hidden;
+      for (int64_t i = 0; i < hidden; ++i) grad_weight[i] += sums[i];
+    }
+  }
+  // [/cpu_gradient]
+};
+
+#if defined(USE_CUDA)
+// [gpu]
+// Makes the tensors' device current, so that launches and allocations happen there.
+class Gpu {
+ public:
+  explicit Gpu(const Tensor& input)
+      : guard_(input.get_device_index()),
+        stream_(current_stream(input.get_device_index())) {}
+
+  template <typename... Args>
+  void normalize(Args... args) const {
+    check_launch("opbook::rms_norm", launch_rms_norm(args..., stream_));
+  }
+
+  template <typename... Args>
+  void input_gradient(Args... args) const {
+    check_launch("opbook::rms_norm_backward",
+                 launch_rms_norm_input_gradient(args..., stream_));
+  }
+
+  template <typename... Args>
+  void weight_gradient(Args... args) const {
+    check_launch("opbook::rms_norm_backward",
+                 launch_rms_norm_weight_gradient(args..., stream_));
+  }
+
+ private:
+  torch::stable::accelerator::DeviceGuard guard_;
+  void* stream_;
+};
+// [/gpu]
+#endif
+
+// [run]
+template <typename T>
+const T* data_of(const Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+template <typename T>
+T* mutable_data_of(const Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+ScalarType accumulate_dtype(const Tensor& input) {
+  return input.scalar_type() == ScalarType::Double ? ScalarType::Double
+                                                   : ScalarType::Float;
+}
+
+// Calls `function` with a typed pointer to the weight: null, the input's type, or, for
+// any other dtype, converted to the type that sums run in.
+template <typename scalar_t, typename Function>
+void with_weight(const std::optional<Tensor>& weight, const Tensor& input,
+                 const Function& function) {
+  if (!weight) return function(static_cast<const scalar_t*>(nullptr));
+  if (weight->scalar_type() == input.scalar_type()) {
+    const Tensor same = torch::stable::contiguous(*weight);
+    return function(data_of<scalar_t>(same));
+  }
+  const Tensor converted =
+      torch::stable::contiguous(torch::stable::to(*weight, accumulate_dtype(input)));
+  function(data_of<accumulate_t<scalar_t>>(converted));
+}
+
+// Hands the tensors to `device` as typed pointers. `rrms` may be null.
+template <typename Device>
+void normalize(const Device& device, const Rows& input,
+               const std::optional<Tensor>& weight, std::optional<double> eps,
+               const Rows& output, const Tensor* rrms) {
+  const int64_t hidden = input.tensor.size(-1);
+  THO_DISPATCH_V2(
+      input.tensor.scalar_type(), "opbook::rms_norm", AT_WRAP([&] {
+        using acc_t = accumulate_t<scalar_t>;
+        if (input.tensor.numel() == 0) return;
+        with_weight<scalar_t>(weight, input.tensor, [&](const auto* weight_data) {
+          device.normalize(
+              data_of<scalar_t>(input.tensor), input.stride, weight_data,
+              mutable_data_of<scalar_t>(output.tensor), output.stride,
+              rrms ? mutable_data_of<acc_t>(*rrms) : nullptr,
+              input.tensor.numel() / hidden, hidden,
+              // Eager's default too: the machine epsilon of the type sums run in.
+              eps.value_or(std::numeric_limits<acc_t>::epsilon()));
+        });
+      }),
+      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+}
+
+template <typename Device>
+Tensor rms_norm(const Tensor& input, const std::optional<Tensor>& weight,
+                std::optional<double> eps) {
+  check(input, weight);
+  const Device device(input);
+  const Tensor output = torch::stable::new_empty(input, input.sizes());
+  normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, nullptr);
+  return output;
+}
+// [/run]
+
+// [forward]
+// For training: also returns the reciprocal RMS of each row, which backward needs.
+template <typename Device>
+std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
+                                            const std::optional<Tensor>& weight,
+                                            std::optional<double> eps) {
+  check(input, weight);
+  const Device device(input);
+  const Tensor output = torch::stable::new_empty(input, input.sizes());
+  const auto sizes = input.sizes();
+  const torch::headeronly::IntHeaderOnlyArrayRef rows(sizes.data(), sizes.size() - 1);
+  const auto dtype = accumulate_dtype(input);
+  const Tensor rrms = input.numel() == 0  // no kernel runs that would write it
+                          ? torch::stable::new_zeros(input, rows, dtype)
+                          : torch::stable::new_empty(input, rows, dtype);
+  normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, &rrms);
+  return {output, rrms};
+}
+// [/forward]
+
+// [backward]
+void check_backward(const Tensor& grad, const Tensor& input,
+                    const std::optional<Tensor>& weight, const Tensor& rrms) {
+  constexpr auto kName = "opbook::rms_norm_backward";
+  check(input, weight);
+  const auto sizes = input.sizes();
+  STD_TORCH_CHECK(
+      grad.sizes().equals(sizes) && grad.scalar_type() == input.scalar_type(), kName,
+      ": expected grad with input's shape ", shape_of(input), " and dtype ",
+      input.scalar_type(), ", but got ", shape_of(grad), " and ", grad.scalar_type());
+  STD_TORCH_CHECK(
+      rrms.sizes().equals({sizes.data(), sizes.size() - 1}) &&
+          rrms.scalar_type() == accumulate_dtype(input) && rrms.is_contiguous(),
+      kName, ": expected rrms as rms_norm_forward returned it for input of shape ",
+      shape_of(input), ", but got shape ", shape_of(rrms), " and ", rrms.scalar_type());
+  check_same_device(kName, "grad", grad, input);
+  check_same_device(kName, "rrms", rrms, input);
+}
+
+// Gradients of input and weight; one that is not needed is an empty tensor.
+template <typename Device>
+std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input,
+                                             const std::optional<Tensor>& weight,
+                                             const Tensor& rrms, bool need_input,
+                                             bool need_weight) {
+  check_backward(grad, input, weight, rrms);
+  need_weight = need_weight && weight.has_value();
+  const Device device(input);
+  const Rows grads = rows_of(grad), inputs = rows_of(input);
+  const int64_t hidden = input.size(-1);
+  const int64_t rows = rrms.numel();
+  const auto acc_dtype = accumulate_dtype(input);
+  const std::array<int64_t, 1> none{0}, columns{hidden};
+  const std::array<int64_t, 2> scratch{weight_gradient_chunks(rows), hidden};
+  const Tensor grad_input = need_input ? torch::stable::new_empty(input, input.sizes())
+                                       : torch::stable::new_empty(input, none);
+  Tensor grad_weight =
+      torch::stable::new_zeros(input, need_weight ? columns : none, acc_dtype);
+
+  THO_DISPATCH_V2(
+      input.scalar_type(), "opbook::rms_norm_backward", AT_WRAP([&] {
+        using acc_t = accumulate_t<scalar_t>;
+        if (input.numel() == 0) return;
+        if (need_input) {
+          with_weight<scalar_t>(weight, input, [&](const auto* weight_data) {
+            device.input_gradient(data_of<scalar_t>(grads.tensor), grads.stride,
+                                  data_of<scalar_t>(inputs.tensor), inputs.stride,
+                                  weight_data, data_of<acc_t>(rrms),
+                                  mutable_data_of<scalar_t>(grad_input), rows, hidden);
+          });
+        }
+        if (need_weight) {
+          const Tensor partial = torch::stable::new_empty(input, scratch, acc_dtype);
+          device.weight_gradient(data_of<scalar_t>(grads.tensor), grads.stride,
+                                 data_of<scalar_t>(inputs.tensor), inputs.stride,
+                                 data_of<acc_t>(rrms), mutable_data_of<acc_t>(partial),
+                                 mutable_data_of<acc_t>(grad_weight), rows, hidden);
+        }
+      }),
+      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  if (need_weight) {
+    grad_weight = torch::stable::to(grad_weight, weight->scalar_type());
+  }
+  return {grad_input, grad_weight};
+}
+// [/backward]
+
+// [in_place]
+bool has_internal_overlap(const Tensor& tensor) {
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1 && tensor.stride(d) == 0) return true;
+  }
+  return false;
+}
+
+// First and one-past-last byte that a tensor reaches.
+std::pair<uintptr_t, uintptr_t> extent_of(const Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * tensor.element_size()};
+}
+
+// A weight inside the input would change while rows are still being scaled by it.
+void check_writable(const Tensor& input, const std::optional<Tensor>& weight) {
+  if (input.numel() == 0) return;
+  STD_TORCH_CHECK(!has_internal_overlap(input),
+                  "opbook::rms_norm_: several elements of input, of shape ",
+                  shape_of(input),
+                  ", are the same memory, as in an expanded tensor; clone() it first");
+  if (!weight) return;
+  const auto [input_begin, input_end] = extent_of(input);
+  const auto [weight_begin, weight_end] = extent_of(*weight);
+  STD_TORCH_CHECK(input_end <= weight_begin || weight_end <= input_begin,
+                  "opbook::rms_norm_: weight shares memory with input, which is "
+                  "written to; clone() "
+                  "it first");
+}
+
+template <typename Device>
+void rms_norm_in_place(const Tensor& input, const std::optional<Tensor>& weight,
+                       std::optional<double> eps) {
+  check(input, weight);
+  check_writable(input, weight);
+  const Device device(input);
+  const Rows rows = rows_of(input);
+  normalize(device, rows, weight, eps, rows, nullptr);
+  if (rows.tensor.data_ptr() == input.data_ptr()) return;
+  Tensor target = input;  // rows that no single stride describes went through a copy
+  torch::stable::copy_(target, rows.tensor);
+}
+// [/in_place]
+
+}  // namespace
+
+// [register]
+STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
+  m.def("rms_norm(Tensor input, Tensor? weight=None, float? eps=None) -> Tensor");
+  m.def(
+      "rms_norm_forward(Tensor input, Tensor? weight=None, float? eps=None) "
+      "-> (Tensor output, Tensor rrms)");
+  m.def(
+      "rms_norm_backward(Tensor grad, Tensor input, Tensor? weight, Tensor rrms, "
+      "bool need_input, bool need_weight) -> (Tensor grad_input, Tensor grad_weight)");
+  m.def("rms_norm_(Tensor(a!) input, Tensor? weight=None, float? eps=None) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {
+  m.impl("rms_norm", TORCH_BOX(&rms_norm<Cpu>));
+  m.impl("rms_norm_forward", TORCH_BOX(&rms_norm_forward<Cpu>));
+  m.impl("rms_norm_backward", TORCH_BOX(&rms_norm_backward<Cpu>));
+  m.impl("rms_norm_", TORCH_BOX(&rms_norm_in_place<Cpu>));
+}
+
+#if defined(USE_CUDA)
+STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
+  m.impl("rms_norm", TORCH_BOX(&rms_norm<Gpu>));
+  m.impl("rms_norm_forward", TORCH_BOX(&rms_norm_forward<Gpu>));
+  m.impl("rms_norm_backward", TORCH_BOX(&rms_norm_backward<Gpu>));
+  m.impl("rms_norm_", TORCH_BOX(&rms_norm_in_place<Gpu>));
+}
+#endif
+// [/register]
+
+}  // namespace opbook

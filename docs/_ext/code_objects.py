@@ -1,0 +1,74 @@
+"""``code-objects``: what the compilers made of a kernel, for every target."""
+
+import json
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from proof.build import CODE_OBJECTS
+
+COLUMNS = {
+    "Registers": "registers",
+    "Spilled bytes": "spill_bytes",
+    "Shared bytes": "shared_bytes",
+    "Shuffles": "shuffles",
+    "Barriers": "barriers",
+    "16-byte loads": "wide_loads",
+}
+
+
+class CodeObjects(SphinxDirective):
+    """A table drawn from the figures that ``python -m proof`` read out of the code.
+
+    One row a target; a cell is the range over the kernels of the source file, which
+    are the instantiations of its templates.
+    """
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(CODE_OBJECTS))
+        figures = [f for f in read_figures() if f["source"] == self.arguments[0]]
+        if not figures:
+            text = "Not compiled here: this machine has neither nvcc nor clang."
+            return [nodes.warning("", nodes.paragraph("", text))]
+        head = ["Target", "Compiler", "Warp", "Kernels", *COLUMNS]
+        container = nodes.container(classes=["pst-scrollable-table-container"])
+        container += table(head, [row(figure) for figure in figures])
+        return [container]
+
+
+def read_figures() -> list[dict]:
+    """The figures of the last compile; none when no compiler was there."""
+    if not CODE_OBJECTS.exists():
+        return []
+    return json.loads(CODE_OBJECTS.read_text(encoding="utf-8"))
+
+
+def row(figure: dict) -> list[str]:
+    """One target: the range of each figure over its kernels."""
+    kernels = figure["kernels"]
+    cells = [figure["target"], figure["compiler"], figure["wave_size"], len(kernels)]
+    for key in COLUMNS.values():
+        low, high = (pick(kernel[key] for kernel in kernels) for pick in (min, max))
+        cells.append(low if low == high else f"{low}–{high}")
+    return [str(cell) for cell in cells]
+
+
+def table(head: list[str], rows: list[list[str]]) -> nodes.table:
+    """A docutils table of plain text."""
+    group = nodes.tgroup("", cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", table_row(head))
+    group += nodes.tbody("", *map(table_row, rows))
+    return nodes.table("", group)
+
+
+def table_row(cells: list[str]) -> nodes.row:
+    """A row whose cells are paragraphs."""
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", c)) for c in cells))
+
+
+def setup(app):
+    app.add_directive("code-objects", CodeObjects)
+    return {"version": "1", "parallel_read_safe": True}

@@ -1,0 +1,167 @@
+"""Build the library and compile the kernels: evidence for the origin ``compiled``."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from . import evidence
+from .evidence import EVIDENCE, ROOT, Record, digests, environment, relative, store
+
+LIBRARY, SETUP = "build:library", "build:setup"
+TEMP = ROOT / "build" / "temp"
+CODE_OBJECTS = EVIDENCE / "code_objects.json"
+
+
+class BuildError(RuntimeError):
+    """Something that stops the build of the book, in one line with the remedy."""
+
+
+def build_library(say: Callable[[str], None]) -> None:
+    """Install the package in place, unless the last build is still good."""
+    sources = _library_sources()
+    record = store().get(LIBRARY)
+    if record and record.detail["sources"] == sources and _is_importable():
+        say("library: up to date")
+        return
+    if not shutil.which(os.environ.get("CXX", "c++")) and not shutil.which("g++"):
+        raise BuildError("no C++ compiler found: install g++ or clang, or set CXX")
+    say("library: building (pip install --no-build-isolation -e .)")
+    store().drop(LIBRARY)
+    _install()
+    dependencies = _dependencies()
+    if not dependencies:
+        raise BuildError("library: the compiler left no record: is ninja installed?")
+    libraries = sorted((ROOT / "src").glob("*/_C*.so"))
+    inputs = digests([*dependencies, *sources, *libraries])
+    machine = environment()["machine"]
+    store().save(
+        Record("compiled", LIBRARY, inputs, [machine], detail={"sources": sources})
+    )
+    # The files that said how to build were read; they were run, not compiled.
+    steps = digests(["setup.py", "pyproject.toml"])
+    store().save(Record("ran", SETUP, steps))
+    say(f"library: built for {machine}")
+
+
+def _library_sources() -> dict[str, str]:
+    files = [ROOT / "setup.py", ROOT / "pyproject.toml"]
+    has_cuda = "+cpu" not in environment()["torch"]
+    for suffix in (".h", ".cpp", *([".cu"] if has_cuda else [])):
+        files += (ROOT / "csrc").rglob(f"*{suffix}")
+    return digests(files)
+
+
+def _is_importable() -> bool:
+    """Whether this Python, perhaps of a new environment, knows the package."""
+    packages = [path.parent.name for path in (ROOT / "src").glob("*/__init__.py")]
+    return all(map(importlib.util.find_spec, packages))
+
+
+def _install() -> None:
+    """Run pip; the objects stay in build/temp, so that ninja knows what is done."""
+    extra = EVIDENCE / "build_ext.cfg"
+    extra.parent.mkdir(parents=True, exist_ok=True)
+    # setuptools configures the command again under the name of torch's class.
+    extra.write_text(f"[BuildExtension]\nbuild_temp = {TEMP}\n")
+    variables = os.environ | {"DIST_EXTRA_CONFIG": str(extra)}
+    variables["PATH"] = _search_path()
+    options = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "-e", str(ROOT)]
+    done = subprocess.run(
+        command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BuildError(f"library: the build failed\n{done.stdout}{done.stderr}")
+
+
+def _dependencies() -> set[str]:
+    """Every file that the compiler read, by its own record, which ninja keeps."""
+    found = set()
+    for log in TEMP.rglob(".ninja_deps"):
+        command = [shutil.which("ninja", path=_search_path()), "-t", "deps"]
+        answer = subprocess.run(
+            command, cwd=log.parent, capture_output=True, text=True, check=True
+        ).stdout
+        found |= {
+            os.path.join(log.parent, line.strip())
+            for line in answer.splitlines()
+            if line.startswith("    ")
+        }
+    return {path for path in found if relative(path)}
+
+
+def _search_path() -> str:
+    """PATH with this Python's folder, where ninja is, activated or not."""
+    return os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+
+
+def compile_kernels(say: Callable[[str], None]) -> None:
+    """Compile each .cu of csrc/ for each target, as far as the tools are here."""
+    path = ROOT / "src" / "opbook" / "codeobjects.py"
+    if not path.exists():
+        return
+    codeobjects = _load(path)
+    sources = sorted((ROOT / "csrc").glob("*/*.cu"))
+    jobs = {
+        f"compile:{relative(source)}:{target}": (source, target)
+        for source in sources
+        for target in codeobjects.TARGETS
+    }
+    for what in store().names():
+        if what.startswith("compile:") and what not in jobs:
+            store().drop(what)
+    todo = {what: job for what, job in jobs.items() if not _is_done(what, path)}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = pool.map(lambda job: _compile(codeobjects, *job), todo.values())
+        for what, record in zip(todo, compiled, strict=True):
+            record.what = what
+            record.inputs |= digests([path])
+            store().save(record)
+            say(f"{what.partition(':')[2]}: {record.detail.get('reason', 'compiled')}")
+    if len(todo) < len(jobs):
+        say(f"kernels: {len(jobs) - len(todo)} of {len(jobs)} up to date")
+    records = filter(None, map(store().get, jobs))
+    figures = [record.outputs[0] for record in records if record.outputs]
+    if figures != evidence.read_json(CODE_OBJECTS, []):
+        evidence.write_json(CODE_OBJECTS, figures)
+
+
+def _load(path: Path):
+    """Load codeobjects by its path: importing its package would import torch."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_done(what: str, codeobjects: Path) -> bool:
+    record = store().get(what)
+    return bool(record) and relative(codeobjects) in record.inputs
+
+
+def _compile(codeobjects, source: Path, target: str) -> Record:
+    """Compile for one target; a missing tool is a record too, with its reason."""
+    try:
+        made = codeobjects.compile_kernel(source, target, ROOT / "build" / "kernels")
+    except codeobjects.ToolMissing as missing:
+        reason = {"reason": str(missing)}
+        return Record("not_run", "", digests([source]), [target], detail=reason)
+    except codeobjects.CompileError as error:
+        raise BuildError(f"{relative(source)} for {target}:\n{error}") from None
+    figures = {
+        "source": relative(source),
+        "target": made.target,
+        "compiler": made.compiler,
+        "wave_size": made.wave_size,
+        "kernels": [asdict(kernel) for kernel in made.kernels],
+    }
+    inputs = digests([source, *made.dependencies])
+    detail = {"command": list(map(str, made.command))}
+    return Record("compiled", "", inputs, [target], outputs=[figures], detail=detail)

@@ -1,0 +1,174 @@
+"""The directives ``run``, ``recorded`` and ``literalinclude``."""
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
+from sphinx.util.docutils import SphinxDirective
+
+from . import evidence, page, run
+from .evidence import relative
+from .origins import RECORDINGS
+from .page import Result
+
+
+def executes(config, docname: str) -> bool:
+    """Whether this build runs a page: every page, none, or only the one named."""
+    return config.proof_execute in (True, docname)
+
+
+def code(text: str, language: str, claim: dict, *classes: str) -> nodes.literal_block:
+    """A code block that carries its claim."""
+    block = nodes.literal_block(text, text, language=language, classes=list(classes))
+    block["proof_claim"] = claim
+    return block
+
+
+def output(text: str, claim: dict, *classes: str) -> nodes.literal_block:
+    """What a block printed; the block before it carries the label of both."""
+    claim = claim | {"output": True}
+    return code(text, "text", claim, "run-output", *classes)
+
+
+class RunBlock(SphinxDirective):
+    """Show code, run it with the other blocks of its page, show what it printed."""
+
+    has_content = True
+    required_arguments = 1
+    option_spec: ClassVar = {
+        "fails": directives.unchanged_required,
+        "needs": directives.unchanged_required,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.env.doc2path(self.env.docname))
+        try:
+            blocks = page.parse(path)
+            number = self._number(blocks)
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        block = blocks[number]
+        result, problem = Result(), None
+        if executes(self.config, self.env.docname):
+            results = run.run_page(path)
+            result = results[number]
+            problem = self._problem(blocks, results, number)
+        elif record := evidence.store().get(f"page:{page.name(path)}"):
+            result = Result(**record.outputs[number])
+        claim = {
+            "how": "run",
+            "what": f"page:{page.name(path)}",
+            "block": number,
+            "fails": block.fails is not None,
+            "problem": problem,
+            "source": relative(path),
+        }
+        shown = [code(block.code, block.language, claim)]
+        if result.text:
+            failed = ["run-error"] if result.status == "failed" else []
+            shown.append(output(result.text, claim, *failed))
+        for node in shown:
+            self.set_source_info(node)
+        return shown
+
+    def _number(self, blocks: list[page.Block]) -> int:
+        """Find this block in the page: blocks of the same text come in order."""
+        lines = [line.strip() for line in self.content]
+        lines = "\n".join(lines).strip()
+        taken = self.env.temp_data.setdefault("proof_taken", set())
+        for number, block in enumerate(blocks):
+            text = "\n".join(line.strip() for line in block.code.splitlines())
+            if text == lines and number not in taken:
+                taken.add(number)
+                return number
+        raise ValueError("cannot find this block in the page's file")
+
+    @staticmethod
+    def _problem(blocks, results, number: int) -> str | None:
+        problems = list(map(page.problem, blocks, results))
+        return problems[number] or ("" if any(problems) else None)
+
+
+class Recorded(SphinxDirective):
+    """Show a command and its output as recorded on the device that is named."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        file = RECORDINGS / f"{name}.json"
+        self.env.note_dependency(str(file))
+        try:
+            recording = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise self.error(f"cannot read docs/recordings/{name}.json") from error
+        if absent := {"command", "output", "device", "date", "sources"} - set(
+            recording
+        ):
+            raise self.error(f"{file.name} lacks {', '.join(sorted(absent))}")
+        claim = {"how": "recorded", "name": name}
+        shown = [
+            code(f"$ {recording['command']}", "console", claim),
+            output(recording["output"].rstrip(), claim),
+        ]
+        for node in shown:
+            self.set_source_info(node)
+        return shown
+
+
+class _Line(str):
+    """A line that knows its number, through all of Sphinx's filters."""
+
+    number: int
+
+
+class _Reader(LiteralIncludeReader):
+    """Sphinx's reader, which also tells which lines it selects."""
+
+    def read_file(self, filename, location=None):
+        lines = []
+        for number, text in enumerate(super().read_file(filename, location), 1):
+            lines.append(_Line(text))
+            lines[-1].number = number
+        return lines
+
+    def dedent_filter(self, lines, location=None):
+        self.shown = [line.number for line in lines]
+        return super().dedent_filter(lines, location)
+
+
+class ProvenInclude(LiteralInclude):
+    """Sphinx's ``literalinclude``, with a claim for the lines that it shows."""
+
+    # Text that is in no file has no evidence.
+    option_spec = {
+        name: convert
+        for name, convert in LiteralInclude.option_spec.items()
+        if name not in ("prepend", "append", "diff")
+    } | {"not-run": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        not_run = self.options.pop("not-run", "")
+        shown = super().run()
+        _, path = self.env.relfn2path(self.arguments[0])
+        if any(isinstance(node, nodes.system_message) for node in shown):
+            return shown
+        claim = {
+            "how": "file",
+            "source": relative(path) or path,
+            "lines": self.selected(path),
+            "not_run": not_run,
+        }
+        for node in shown:
+            for block in node.findall(nodes.literal_block):
+                block["proof_claim"] = claim
+        return shown
+
+    def selected(self, path: str) -> list[int]:
+        """Numbers of the lines of the file that the options select."""
+        reader = _Reader(path, self.options, self.config)
+        reader.read()
+        return reader.shown

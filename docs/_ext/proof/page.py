@@ -1,0 +1,155 @@
+"""The ``{run}`` blocks of a Markdown page, for Sphinx and for pytest alike."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .evidence import ROOT
+
+DOCS = ROOT / "docs"
+
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,}|:{3,})\s*(\{[\w:-]+\})?\s*(.*)$")
+_OPTION = re.compile(r"^:([\w-]+):\s*(.*)$")
+# Directives whose body is text: a ``{run}`` inside is shown, not run.
+_LITERAL = {"{code-block}", "{code}", "{code-cell}", "{literalinclude}", "{math}"}
+_LITERAL |= {"{mermaid}", "{raw}", "{eval-rst}", "{parsed-literal}"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One ``{run}`` block: its language, code, first line, and options."""
+
+    language: str
+    code: str
+    line: int
+    fails: str | None = None
+    needs: tuple[str, ...] = ()
+
+
+@dataclass
+class Result:
+    """What a block printed and how it ended.
+
+    Attributes:
+        text: standard output and error, in order.
+        status: "ok", "failed", or "not_run".
+        reason: why it did not run, or what it ended with.
+        line: the line of the block that failed, counted from 1.
+    """
+
+    text: str = ""
+    status: str = "ok"
+    reason: str = ""
+    line: int | None = None
+
+
+def problem(block: Block, result: Result) -> str | None:
+    """Say what is wrong with a run; None when it went as the page says."""
+    if result.status == "not_run":
+        return None
+    if block.fails is None:
+        if result.status == "ok":
+            return None
+        return f"block failed: {result.reason}\n{result.text}".rstrip()
+    if result.status == "ok":
+        return "block was expected to fail, but it did not"
+    if not re.search(block.fails, result.text):
+        return f"block failed without matching {block.fails!r}:\n{result.text}"
+    return None
+
+
+def pages() -> list[Path]:
+    """The pages of the book that hold ``{run}`` blocks; no generated folder."""
+    skip = {"examples", "tutorials", "jupyter_execute"}
+    found = []
+    for path in sorted(DOCS.rglob("*.md")):
+        folders = path.relative_to(DOCS).parts[:-1]
+        if not any(f in skip or f[0] in "._" for f in folders) and parse(path):
+            found.append(path)
+    return found
+
+
+def name(path: Path) -> str:
+    """The Sphinx name of a page: its path in docs/ without the suffix."""
+    return path.resolve().relative_to(DOCS).with_suffix("").as_posix()
+
+
+def parse(path: Path) -> list[Block]:
+    """Read the ``{run}`` blocks of a page, in order."""
+    return list(blocks(path.read_text(encoding="utf-8")))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Find the ``{run}`` blocks in Markdown, also inside tabs and lists."""
+    lines = text.splitlines()
+    containers: list[str] = []  # the fences around this line whose content is Markdown
+    number = 0
+    while number < len(lines):
+        fence = _FENCE.match(lines[number])
+        number += 1
+        if not fence:
+            continue
+        indent, marks, directive, argument = fence.groups()
+        if not directive and not argument and containers and _closes(marks, containers):
+            containers.pop()
+            continue
+        is_container = directive or marks[0] == ":"
+        if directive != "{run}" and is_container and directive not in _LITERAL:
+            containers.append(marks)
+            continue
+        start = number
+        while number < len(lines) and not _closes(lines[number].strip(), [marks]):
+            number += 1
+        if directive == "{run}":
+            left = re.compile(rf"^\s{{0,{len(indent)}}}")
+            body = [left.sub("", line) for line in lines[start:number]]
+            yield block(argument.strip(), body, start + 1)
+        number += 1
+
+
+def _closes(line: str, fences: list[str]) -> bool:
+    """Whether a line ends the innermost of these fences."""
+    return line.startswith(fences[-1]) and not line.strip(fences[-1][0])
+
+
+def block(language: str, body: list[str], line: int) -> Block:
+    """Make a block of the lines between the fences.
+
+    Raises:
+        ValueError: when the language or a line cannot be run.
+    """
+    options = {}
+    while body and (option := _OPTION.match(body[0])):
+        options[option[1]] = option[2].strip()
+        body, line = body[1:], line + 1
+    while body and not body[0].strip():
+        body, line = body[1:], line + 1
+    if language not in ("python", "console"):
+        raise ValueError(f"line {line}: cannot run {language!r}: python or console")
+    if unknown := options.keys() - {"fails", "needs"}:
+        raise ValueError(f"line {line}: unknown option {', '.join(sorted(unknown))}")
+    code = "\n".join(body).rstrip()
+    needs = tuple(options.get("needs", "").split())
+    made = Block(language, code, line, options.get("fails"), needs)
+    if language == "console":
+        commands(made)
+    return made
+
+
+def commands(block: Block) -> list[tuple[int, str]]:
+    """Split a console block into its commands, each with its line in the block.
+
+    Raises:
+        ValueError: when a line is neither a command nor the rest of one.
+    """
+    found: list[tuple[int, str]] = []
+    for number, line in enumerate(block.code.splitlines(), 1):
+        if line.startswith("$ "):
+            found.append((number, line[2:]))
+        elif found and found[-1][1].endswith("\\"):
+            found[-1] = (found[-1][0], f"{found[-1][1]}\n{line}")
+        elif line.strip():
+            where = block.line + number - 1
+            raise ValueError(f"line {where}: a console line begins with '$ ': {line}")
+    return found

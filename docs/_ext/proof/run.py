@@ -1,0 +1,455 @@
+"""Run code in a process of its own, and note what it read and which lines it ran."""
+
+import ast
+import contextlib
+import ctypes
+import datetime
+import doctest
+import hashlib
+import importlib
+import importlib.util
+import json
+import linecache
+import multiprocessing
+import os
+import re
+import runpy
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from . import evidence, page
+from .evidence import ROOT, Record, relative
+from .page import Block, Result
+
+# A fork server that has these loaded gives isolation for the price of a fork.
+PRELOAD = ["torch"]
+TIMEOUT = 600
+
+_TRACE = Path(__file__).parent / "trace"
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
+_COVERAGE = """\
+[run]
+data_file = {folder}/coverage
+parallel = true
+patch = subprocess
+disable_warnings = no-data-collected, module-not-measured, couldnt-parse
+include =
+    {root}/src/*
+    {root}/tests/*
+    {root}/*.py
+"""
+
+
+@dataclass
+class Run:
+    """How a call in a process of its own ended, and what it depended on."""
+
+    value: object = None
+    error: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+
+
+def call(function: Callable, *args, measure: bool = False, timeout=TIMEOUT) -> Run:
+    """Call a function in a fresh process.
+
+    Args:
+        function: any function that pickle finds by name.
+        *args: its arguments, which must pickle.
+        measure: whether to note executed lines, where coverage is installed. Timings
+            suffer from it, so gallery scripts go without.
+        timeout: seconds until the process and all its children are killed.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    receiver, sender = context.Pipe(duplex=False)
+    measure = measure and bool(importlib.util.find_spec("coverage"))
+    with tempfile.TemporaryDirectory(prefix="proof-") as folder:
+        variables = _variables(Path(folder), measure)
+        process = context.Process(
+            target=_child, args=(sender, variables, measure, function, args)
+        )
+        with _without_main():
+            process.start()
+        sender.close()
+        try:
+            run = _wait(process, receiver, timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+            receiver.close()
+        run.inputs = evidence.digests(_inputs(Path(folder)))
+        run.lines = _lines(Path(folder)) if measure else {}
+        run.results = _results(Path(folder))
+    return run
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module: a child would import sphinx-build or pytest again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _variables(folder: Path, measure: bool) -> dict[str, str]:
+    """The environment of a run: reproducible output, `python` is this Python."""
+    (folder / "bin").mkdir()
+    for name in ("python", "python3"):
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        script.chmod(0o755)
+    path = [str(folder / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
+    python_path = [str(_TRACE), os.environ.get("PYTHONPATH", "")]
+    variables = dict(os.environ) | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+        "PYTHONUNBUFFERED": "1",
+        "PROOF_FOLDER": str(folder),
+        "PROOF_OPENED": str(folder / "opened"),
+        "MPLBACKEND": "Agg",
+        "COLUMNS": "88",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
+    if measure:
+        rc = folder / "coveragerc"
+        rc.write_text(_COVERAGE.format(folder=folder, root=ROOT))
+        variables["COVERAGE_PROCESS_START"] = str(rc)
+    return variables
+
+
+def _wait(process, receiver, timeout: float) -> Run:
+    try:
+        if not receiver.poll(timeout):
+            return Run(error=f"no end after {timeout} s")
+        ok, answer = receiver.recv()
+        return Run(value=answer) if ok else Run(error=answer)
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return Run(error=f"the process ended with {how}")
+
+
+def _child(sender, variables, measure, function, args) -> None:
+    os.setsid()  # so that a timeout ends the children too
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(ROOT)
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.stdout = sys.stderr = open(  # noqa: SIM115 - for the life of the process
+        1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    if "torch" in sys.modules and not sys.modules["torch"].cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    runpy.run_path(str(_TRACE / "sitecustomize.py"))
+    try:
+        answer = (True, function(*args))
+    except BaseException:
+        answer = (False, traceback.format_exc())
+    if measure:
+        import coverage
+
+        started = coverage.Coverage.current()
+        started.stop()
+        started.save()
+    sender.send(answer)
+
+
+# What a run depended on.
+
+
+def _inputs(folder: Path) -> set[str]:
+    """Files that the run read and did not write, and the headers they include."""
+    opened = folder / "opened"
+    notes = opened.read_text(errors="replace").splitlines() if opened.exists() else []
+    written = {note[1:] for note in notes if note[0] == "w"}
+    names = {relative(note[1:]) for note in notes if note[1:] not in written}
+    names = {n for n in names if n and n != "docs" and not n.startswith("docs/_ext")}
+    return {str(ROOT / name) for name in names | _included(names)}
+
+
+def _included(names: set[str]) -> set[str]:
+    """Local headers of C++ sources: compilers are not Python, so nothing noted them."""
+    found: set[str] = set()
+    todo = [ROOT / name for name in names if Path(name).suffix in _NATIVE]
+    while todo:
+        source = todo.pop()
+        if not source.is_file():
+            continue
+        for header in _INCLUDE.findall(source.read_text(errors="replace")):
+            for path in (source.parent / header, ROOT / "csrc" / header):
+                name = relative(path)
+                if name and path.is_file() and name not in found:
+                    found.add(name)
+                    todo.append(path)
+    return found
+
+
+def _lines(folder: Path) -> dict[str, list[int]]:
+    import coverage
+
+    lines: dict[str, set[int]] = {}
+    for file in folder.glob("coverage.*"):
+        data = coverage.CoverageData(str(file))
+        try:
+            data.read()
+        except coverage.exceptions.CoverageException:
+            continue  # a process that was killed while it wrote
+        for path in data.measured_files():
+            if name := relative(path):
+                lines.setdefault(name, set()).update(data.lines(path) or [])
+    return {name: sorted(numbers) for name, numbers in sorted(lines.items())}
+
+
+def _results(folder: Path) -> list[Result]:
+    file = folder / "results"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [Result(**json.loads(line)) for line in lines]
+
+
+# Pages.
+
+
+def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
+    """Run the blocks of a page, in order, in one process and one namespace.
+
+    Args:
+        path: the Markdown file.
+        reuse: whether to take the results of a current record instead.
+    """
+    blocks = page.parse(path)
+    what = f"page:{page.name(path)}"
+    text = blocks_digest(blocks)
+    record = evidence.store().get(what)
+    if reuse and record and record.detail["blocks"] == text:
+        return [Result(**output) for output in record.outputs]
+    run = call(_run_blocks, page.name(path), blocks, measure=reuse)
+    results = run.results
+    if run.error and len(results) < len(blocks):
+        results.append(Result(status="failed", reason=run.error))
+    while len(results) < len(blocks):
+        results.append(Result(status="not_run", reason="an earlier block failed"))
+    if not reuse:
+        return results
+    if any(map(page.problem, blocks, results)):
+        evidence.store().drop(what)
+    else:
+        evidence.store().save(
+            Record(
+                kind="ran",
+                what=what,
+                inputs=run.inputs,
+                lines=run.lines,
+                outputs=[asdict(result) for result in results],
+                detail={"blocks": text, "date": today()},
+            )
+        )
+    return results
+
+
+def today() -> str:
+    return datetime.date.today().isoformat()
+
+
+def blocks_digest(blocks: list[Block]) -> str:
+    """Digest what is run: prose may change without a new run."""
+    text = [[b.language, b.code, b.fails, b.needs] for b in blocks]
+    return hashlib.sha256(json.dumps(text).encode()).hexdigest()
+
+
+def _run_blocks(name: str, blocks: list[Block]) -> None:
+    """Run the blocks; each result is written at once, for the next may crash."""
+    with open(Path(os.environ["PROOF_FOLDER"], "results"), "w") as file:
+        for number, block in enumerate(blocks, 1):
+            result = _run_block(f"<{name}, block {number}>", block)
+            file.write(json.dumps(asdict(result)) + "\n")
+            file.flush()
+            if page.problem(block, result):
+                return
+
+
+def _run_block(title: str, block: Block) -> Result:
+    if missing := [need for need in block.needs if not _has(need)]:
+        return Result(status="not_run", reason=f"needs {', '.join(missing)}")
+    result = Result()
+    with tempfile.TemporaryFile() as sink:
+        with _captured(sink):
+            if block.language == "python":
+                _run_python(title, block, result)
+            else:
+                _run_commands(block, result)
+        sink.seek(0)
+        result.text = sanitise(sink.read().decode("utf-8", "replace"))
+    return result
+
+
+def _has(need: str) -> bool:
+    """Whether one of ``a|b`` is here: a command, a module, "gpu", or "torch>=2.13"."""
+    return any(map(_has_one, need.split("|")))
+
+
+def _has_one(need: str) -> bool:
+    name, at_least, version = need.partition(">=")
+    if name == "gpu":
+        return bool(evidence.environment()["gpu"])
+    if at_least:
+        have, want = (
+            [int(part) for part in re.findall(r"\d+", text)[:2]]
+            for text in (evidence.environment().get(name, ""), version)
+        )
+        return have >= want
+    return bool(shutil.which(name) or importlib.util.find_spec(name))
+
+
+@contextlib.contextmanager
+def _captured(sink) -> Iterator[None]:
+    """Send the file descriptors to `sink`: printf and child processes count too."""
+    _flush()
+    saved = os.dup(1), os.dup(2)
+    os.dup2(sink.fileno(), 1)
+    os.dup2(sink.fileno(), 2)
+    try:
+        yield
+    finally:
+        _flush()
+        for descriptor, copy in zip((1, 2), saved, strict=True):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+def _run_python(title: str, block: Block, result: Result) -> None:
+    """Run code like a REPL: the value of a last expression is printed."""
+    source = block.code + "\n"
+    # Tracebacks and inspect.getsource, which triton.jit uses, find the text here.
+    linecache.cache[title] = (len(source), None, source.splitlines(True), title)
+    namespace = sys.modules["__main__"].__dict__
+    try:
+        tree = ast.parse(source, title)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, title, "exec"), namespace)
+        if last:
+            value = eval(compile(ast.Expression(last.value), title, "eval"), namespace)
+            if value is not None:
+                print(repr(value))
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            skip = str(stop.code).startswith("skip: ")
+            result.status = "not_run" if skip else "failed"
+            result.reason = str(stop.code).removeprefix("skip: ")
+    except BaseException as error:
+        result.status = "failed"
+        report = traceback.TracebackException.from_exception(error)
+        own = [f.lineno for f in report.stack if f.filename == title]
+        result.line = own[-1] if own else getattr(error, "lineno", None)
+        _trim(report)
+        print("".join(report.format()), end="")
+        result.reason = sanitise(list(report.format_exception_only())[-1].strip())
+
+
+def _trim(report: traceback.TracebackException | None) -> None:
+    """Keep the frames of the page and of this repository: what the reader wrote."""
+    while report:
+        kept = [frame for frame in report.stack if _is_shown(frame.filename)]
+        report.stack = traceback.StackSummary.from_list(kept)
+        report = report.__cause__ or report.__context__
+
+
+def _is_shown(filename: str) -> bool:
+    if filename.startswith("<"):
+        return not filename.startswith("<frozen")
+    name = relative(filename)
+    return bool(name) and not name.startswith("docs/_ext/")
+
+
+def _run_commands(block: Block, result: Result) -> None:
+    for line, command in page.commands(block):
+        for word in _words(command):  # a script for bash is an input as well
+            if os.path.isfile(word):
+                open(word, "rb").close()
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode:
+            result.status = "failed"
+            result.reason = f"exit status {done.returncode}: {command}"
+            result.line = line
+            return
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def sanitise(text: str) -> str:
+    """Take this machine's folders and terminal codes out of an output."""
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r\n", "\n")
+    text = re.sub(r"[^\n]*\r", "", text)  # a progress bar leaves its last state
+    places = {sysconfig.get_path("purelib"): "site-packages", str(ROOT): "."}
+    if folder := os.environ.get("PROOF_FOLDER"):
+        places[f"{folder}/bin"] = "bin"
+    if len(home := str(Path.home())) > 1:
+        places[home] = "~"
+    for folder, short in places.items():
+        text = re.sub(re.escape(folder) + r"(?![\w.-])", short, text)
+    return text.rstrip()
+
+
+# Docstrings.
+
+
+def run_doctest(path: Path) -> str:
+    """Run the examples in a module's docstrings.
+
+    Returns:
+        What failed; "" when the examples gave what they show.
+    """
+    name = relative(path)
+    what = f"doctest:{name}"
+    if evidence.store().get(what):
+        return ""
+    module = ".".join(Path(name).relative_to("src").with_suffix("").parts)
+    run = call(_run_doctest, module.removesuffix(".__init__"), measure=True)
+    if problem := run.error or run.value:
+        evidence.store().drop(what)
+        return problem
+    inputs = run.inputs | evidence.digests([path])
+    record = Record("ran", what, inputs, lines=run.lines, detail={"date": today()})
+    evidence.store().save(record)
+    return ""
+
+
+def _run_doctest(name: str) -> str:
+    module = importlib.import_module(name)
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in doctest.DocTestFinder().find(module, name):
+        runner.run(test, out=report.append)
+    return sanitise("".join(report))

@@ -1,0 +1,243 @@
+"""The Sphinx extension: claims when a page is read, origins and labels when written."""
+
+import hashlib
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util import logging
+
+from . import evidence, gallery, run
+from .directives import ProvenInclude, Recorded, RunBlock, executes
+from .ledger import Ledger, anchor, ledger, table
+from .origins import Origin, is_current, resolve, rows
+
+logger = logging.getLogger(__name__)
+
+
+def init_environment(app, env=None, docnames=None) -> None:
+    """Make room for claims and origins, which are kept with the read pages."""
+    if not hasattr(app.env, "proof"):
+        app.env.proof = {"claims": {}, "origins": {}, "ledger": "", "shown": ""}
+
+
+def outdated_pages(app, env, added, changed, removed) -> list[str]:
+    """Read a page again when the run that it shows is out of date."""
+    return [
+        docname
+        for docname, claims in env.proof["claims"].items()
+        if executes(app.config, docname) and not all(map(is_current, claims))
+    ]
+
+
+def purge(app, env, docname) -> None:
+    env.proof["claims"].pop(docname, None)
+    env.proof["origins"].pop(docname, None)
+    if env.proof["ledger"] == docname:
+        env.proof["ledger"] = ""
+
+
+def collect(app, doctree) -> None:
+    """Note what each code block of a page claims; the node keeps the number."""
+    env = app.env
+    classify = _classifier(app, env.docname)
+    claims = []
+    for node in doctree.findall(_is_code):
+        # Sphinx shows neither its own messages nor the forms that myst-nb drops.
+        if isinstance(node.parent, nodes.system_message) or _is_unselected(node):
+            continue
+        claim = dict(node.attributes.pop("proof_claim", None) or classify(node))
+        claim["language"] = _language(node)
+        claim["line"] = _line(node)
+        node["proof"] = len(claims)
+        node["ids"].append(f"block-{len(claims)}")
+        claims.append(claim)
+    env.proof["claims"][env.docname] = claims
+
+
+def _is_code(node) -> bool:
+    return isinstance(node, nodes.literal_block | nodes.doctest_block)
+
+
+def _language(node) -> str:
+    if isinstance(node, nodes.doctest_block):
+        return "pycon"
+    return node.get("language", "text").lower()
+
+
+def _line(node) -> int:
+    """The line of the page; in a notebook the number of the cell, from 1."""
+    line = node.line or getattr(node.parent, "line", None) or 0
+    return line // 10000 or line  # myst-nb counts 10000 for each cell
+
+
+def _is_unselected(node) -> bool:
+    """Whether myst-nb will show another form of this output, such as HTML."""
+    form = node.parent
+    while form is not None and "mime_type" not in form.attributes:
+        form = form.parent
+    if form is None or form["mime_type"] != "text/plain":
+        return False
+    return any(c["mime_type"] != "text/plain" for c in form.parent.children)
+
+
+def _classifier(app, docname: str):
+    """How the blocks of a page that carry no claim of their own can be proven."""
+    path = Path(app.env.doc2path(docname))
+    script = gallery.source_of(app, docname)
+    data = getattr(app.env, "nb_metadata", {}).get(docname, {}).get("exec_data")
+    lines = gallery.code_lines(script) if script else set()
+
+    def classify(node) -> dict:
+        if script:
+            return _script_claim(node, script, lines)
+        if cell := _cell(node):
+            source = evidence.relative(_original(path)) or path.name
+            is_output = cell["nb_element"] == "cell_code_output"
+            succeeded = bool(data and data["succeeded"])
+            return _claim("notebook", source, succeeded=succeeded, output=is_output)
+        if ":docstring of " in str(node.source):
+            return _docstring_claim(
+                app, docname, Path(node.source.partition(":docstring of ")[0])
+            )
+        return _claim("nothing", evidence.relative(path) or path.name)
+
+    return classify
+
+
+def _claim(how: str, source: str, **more) -> dict:
+    return {"how": how, "source": source} | more
+
+
+def _script_claim(node, script: Path, lines: set[str]) -> dict:
+    source = evidence.relative(script)
+    is_output = "sphx-glr-script-out" in node["classes"]
+    shown = (line.strip() for line in node.astext().splitlines())
+    if not is_output and not lines.issuperset(filter(None, shown)):
+        return _claim("nothing", source)
+    return _claim("record", source, what=f"script:{source}", output=is_output)
+
+
+def _original(path: Path) -> Path:
+    """The notebook that was copied into docs/tutorials."""
+    source = evidence.ROOT / "tutorials" / path.name
+    return source if source.is_file() else path
+
+
+def _cell(node):
+    """The part of a notebook's code cell that holds this block."""
+    while node is not None:
+        if str(node.attributes.get("nb_element")).startswith("cell_code_"):
+            return node
+        node = node.parent
+    return None
+
+
+def _docstring_claim(app, docname: str, module: Path) -> dict:
+    source = evidence.relative(module) or str(module)
+    problem = run.run_doctest(module) if executes(app.config, docname) else ""
+    return _claim("doctest", source, what=f"doctest:{source}", problem=problem)
+
+
+def resolve_all(app, env) -> list[str]:
+    """Find all origins anew; write again the pages on which one has changed."""
+    proof, changed = env.proof, []
+    for docname, claims in proof["claims"].items():
+        execute = executes(app.config, docname)
+        origins = [resolve(claim, execute) for claim in claims]
+        for claim, origin in zip(claims, origins, strict=True):
+            # An empty reason: another block of the page is to blame, and says so.
+            if not origin.kind and origin.reason and not claim.get("output"):
+                where = (docname, claim["line"] or None)
+                logger.warning("%s", origin.reason, location=where, type="proof")
+        if origins != proof["origins"].get(docname):
+            proof["origins"][docname] = origins
+            changed.append(docname)
+    data = _ledger(env)
+    evidence.write_json(Path(app.outdir, "ledger.json"), data)
+    shown = hashlib.sha256(repr(data).encode()).hexdigest()
+    if proof["ledger"] and shown != proof["shown"]:
+        changed.append(proof["ledger"])
+    proof["shown"] = shown
+    return changed
+
+
+def _ledger(env) -> dict:
+    claims, origins = env.proof["claims"], env.proof["origins"]
+    return rows(
+        (docname, claim, origin)
+        for docname in sorted(claims)
+        for claim, origin in zip(claims[docname], origins[docname], strict=True)
+    )
+
+
+def show(app, doctree, docname) -> None:
+    """Put the label on each block, and the table on the ledger page."""
+    if app.builder.format != "html":
+        return
+    origins = app.env.proof["origins"].get(docname, [])
+    claims = app.env.proof["claims"].get(docname, [])
+    for node in list(doctree.findall(_is_code)):
+        if (number := node.get("proof")) is None:
+            continue
+        node["classes"].append(f"proof-{origins[number].kind or 'unproven'}")
+        if not claims[number].get("output"):
+            wrapper = _outermost(node)
+            place = wrapper.parent.index(wrapper) + 1
+            wrapper.parent.insert(place, _label(app, docname, origins[number]))
+    for node in list(doctree.findall(ledger)):
+        titles = {name: app.env.titles[name].astext() for name in app.env.titles}
+        json = "../" * docname.count("/") + "ledger.json"
+        html = table(_ledger(app.env), titles, _linker(app, docname), json)
+        node.replace_self(nodes.raw("", html, format="html"))
+
+
+def _outermost(node):
+    """The block with its caption, so that the label comes below both."""
+    parent = node.parent
+    return parent if "literal-block-wrapper" in parent.get("classes", ()) else node
+
+
+def _linker(app, docname: str):
+    return lambda name: app.builder.get_relative_uri(docname, name)
+
+
+def _label(app, docname: str, origin: Origin) -> nodes.paragraph:
+    label = nodes.paragraph(classes=["proof", f"proof-{origin.kind or 'unproven'}"])
+    label += nodes.inline("", "Origin: ", classes=["proof-spoken"])
+    text = nodes.inline("", origin.label)
+    if page := app.env.proof["ledger"]:
+        address = f"{_linker(app, docname)(page)}#{anchor(docname)}"
+        text = nodes.reference("", origin.label, refuri=address, internal=True)
+    label += text
+    return label
+
+
+def prune(app, exception) -> None:
+    """Forget the records of pages, scripts and modules that are gone."""
+    for what in evidence.store().names():
+        kind, _, name = what.partition(":")
+        path = Path(f"docs/{name}.md") if kind == "page" else Path(name)
+        is_ours = kind in ("page", "script", "doctest")
+        if is_ours and not (evidence.ROOT / path).exists():
+            evidence.store().drop(what)
+
+
+def setup(app):
+    app.add_config_value("proof_execute", True, "env", types=(bool, str))
+    app.add_css_file("proof.css")
+    app.add_node(ledger)
+    app.add_directive("run", RunBlock)
+    app.add_directive("recorded", Recorded)
+    app.add_directive("literalinclude", ProvenInclude, override=True)
+    app.add_directive("ledger", Ledger)
+    app.connect("builder-inited", init_environment)
+    # Before sphinx-gallery runs its scripts, at the default priority of 500.
+    app.connect("builder-inited", gallery.isolate, priority=100)
+    app.connect("env-get-outdated", outdated_pages)
+    app.connect("env-purge-doc", purge)
+    app.connect("doctree-read", collect)
+    app.connect("env-updated", resolve_all)
+    app.connect("doctree-resolved", show)
+    app.connect("build-finished", prune)
+    # Pages run code: one at a time, so that timings are not of each other.
+    return {"version": "1", "env_version": 1, "parallel_read_safe": False}

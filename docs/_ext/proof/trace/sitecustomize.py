@@ -1,0 +1,53 @@
+"""Note each file and folder that a run reads or writes.
+
+A run executes this file in its own process and puts this folder on ``PYTHONPATH``, so
+that each Python it starts does the same: ``$ pytest`` on a page has inputs too.
+"""
+
+import os
+import sys
+from importlib.util import source_from_cache
+
+
+def _watch(log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    seen = set()
+
+    def note(sign: str, path: object) -> None:
+        if isinstance(path, bytes | os.PathLike):
+            path = os.fsdecode(path)
+        if not isinstance(path, str) or (sign, path) in seen:
+            return
+        seen.add((sign, path))
+        path = os.path.abspath(path or ".")
+        if path.endswith(".pyc") and "__pycache__" in path:
+            try:
+                path = source_from_cache(path)
+            except ValueError:
+                return
+        os.write(descriptor, f"{sign}{path}\n".encode())
+
+    def hook(event: str, args: tuple) -> None:
+        if event == "open":
+            path, _, flags = args
+            changes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            note("w" if changes and not str(path).endswith(".pyc") else "r", path)
+        elif event == "import":
+            note("r", args[1])
+        elif event in ("ctypes.dlopen", "os.listdir", "os.scandir"):
+            note("r", args[0])
+        elif event == "subprocess.Popen":
+            words = args[1] if isinstance(args[1], list | tuple) else [args[1]]
+            for word in words:
+                if isinstance(word, str) and os.path.isfile(word):
+                    note("r", word)
+
+    sys.addaudithook(hook)
+
+
+if log := os.environ.get("PROOF_OPENED"):
+    _watch(log)
+if os.environ.get("COVERAGE_PROCESS_START"):
+    import coverage
+
+    coverage.process_startup()

@@ -1,0 +1,130 @@
+"""Which page teaches which topic: the coverage page and build/html/coverage.json.
+
+A page of Markdown names its topics in its front matter, ``topics: [1, 4]``; a notebook
+in its metadata; a gallery script by the directive ``.. topics:: 25 26``.
+"""
+
+import re
+import tomllib
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from proof.evidence import write_json
+
+logger = logging.getLogger(__name__)
+
+
+class Topics(SphinxDirective):
+    """``.. topics:: 25 26``: show nothing, note the numbers."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        self.env.topics_of_scripts[self.env.docname] = self.arguments[0]
+        return []
+
+
+class coverage(nodes.General, nodes.Element):
+    """The place of the table, filled when the page is written."""
+
+
+class Coverage(SphinxDirective):
+    """``{topic-coverage}``: every topic with the pages that teach it."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(_file(self.env.srcdir)))
+        self.env.topics_page = self.env.docname
+        return [coverage()]
+
+
+def _file(srcdir) -> Path:
+    return Path(srcdir, "topics.toml")
+
+
+def prepare(app) -> None:
+    if not hasattr(app.env, "topics_of_scripts"):
+        app.env.topics_of_scripts = {}
+        app.env.topics_shown = None
+        app.env.topics_page = None
+
+
+def purge(app, env, docname) -> None:
+    env.topics_of_scripts.pop(docname, None)
+    if env.topics_page == docname:
+        env.topics_page = None
+
+
+def collect(app, env) -> list[str]:
+    """Write coverage.json; write the page again when the table has changed."""
+    topics = tomllib.loads(_file(app.srcdir).read_text(encoding="utf-8"))["topic"]
+    table = {str(topic.pop("number")): topic | {"pages": []} for topic in topics}
+    for docname in sorted(env.all_docs):
+        front_matter = env.metadata[docname].get("topics", "")
+        named = env.topics_of_scripts.get(docname, front_matter)
+        for number in re.findall(r"\d+", str(named)):
+            if number in table:
+                table[number]["pages"].append(docname)
+            else:
+                logger.warning("there is no topic %s", number, location=docname)
+    data = {
+        number: {"title": topic["title"], "pages": topic["pages"]}
+        for number, topic in table.items()
+    }
+    write_json(Path(app.outdir, "coverage.json"), {"topics": data})
+    changed = table != env.topics_shown
+    env.topics_shown = table
+    return [env.topics_page] if changed and env.topics_page else []
+
+
+def show(app, doctree, docname) -> None:
+    for node in list(doctree.findall(coverage)):
+        html = _html(app, docname) if app.builder.format == "html" else ""
+        node.replace_self(nodes.raw("", html, format="html"))
+
+
+def _html(app, here: str) -> str:
+    table = app.env.topics_shown
+    done = sum(bool(topic["pages"]) for topic in table.values())
+    json = "../" * here.count("/") + "coverage.json"
+    parts = [
+        f"<p>{done} of {len(table)} topics are taught by at least one page. "
+        f'The same list for programs: <a href="{json}">coverage.json</a>.</p>'
+    ]
+    for area, topics in groupby(table.items(), lambda item: item[1]["area"]):
+        rows = "".join(_row(app, here, number, topic) for number, topic in topics)
+        parts.append(
+            '<div class="pst-scrollable-table-container"><table class="table">'
+            f"<caption>{escape(area)}</caption>"
+            '<thead><tr><th scope="col">#</th><th scope="col">topic</th>'
+            '<th scope="col">pages</th><th scope="col">taught on</th></tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
+        )
+    return "\n".join(parts)
+
+
+def _row(app, here: str, number: str, topic: dict) -> str:
+    links = ", ".join(
+        f'<a href="{app.builder.get_relative_uri(here, page)}">'
+        f"{escape(app.env.titles[page].astext())}</a>"
+        for page in topic["pages"]
+    )
+    title = escape(topic["title"]).replace("`", "")
+    cells = f"<td>{title}</td><td>{len(topic['pages'])}</td><td>{links or '–'}</td>"
+    return f'<tr id="topic-{number}"><th scope="row">{number}</th>{cells}</tr>'
+
+
+def setup(app):
+    app.add_node(coverage)
+    app.add_directive("topics", Topics)
+    app.add_directive("topic-coverage", Coverage)
+    app.connect("builder-inited", prepare)
+    app.connect("env-purge-doc", purge)
+    app.connect("env-updated", collect)
+    app.connect("doctree-resolved", show)
+    return {"version": "1", "env_version": 1, "parallel_read_safe": False}

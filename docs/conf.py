@@ -1,0 +1,159 @@
+"""Sphinx configuration. Before Sphinx starts, `python -m proof` builds the library."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+BUILD = ROOT / "build"
+sys.path.insert(0, str(DOCS / "_ext"))
+
+from proof.evidence import fingerprint  # noqa: E402  found through the line above
+
+# `nox -s quick` sets this tag: pages are laid out and their code is not run, but for
+# the one page that `nox -s page` names.
+QUICK = tags.has("quick")  # noqa: F821  Sphinx puts `tags` into this file
+ONLY_PAGE = os.environ.get("OPBOOK_PAGE", "") if QUICK else ""
+
+# Project ----------------------------------------------------------------------------
+
+project = "Opbook"
+author = "Opbook contributors"
+copyright = "Opbook contributors, BSD-3-Clause"
+language = "en"
+
+# General ----------------------------------------------------------------------------
+
+extensions = [
+    # Sphinx's own
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    # Our own, in _ext
+    "mathml",
+    "proof",
+    "code_step",
+    "code_objects",
+    "project_tree",
+    "topics",
+    # External
+    "myst_nb",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "notfound.extension",
+]
+templates_path = ["_templates"]
+# The gallery writes a notebook beside each page: a download, not a second page.
+exclude_patterns = ["_ext", "inventories", "examples/*.ipynb"]
+nitpicky = True
+html_math_renderer = "mathml"
+
+# Plain-text inventories hold the names that the book refers to, one per line: links
+# resolve without a network, and a misspelt name fails the build.
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", "inventories/python.txt"),
+    "torch": ("https://docs.pytorch.org/docs/stable", "inventories/torch.txt"),
+}
+
+# Pages, notebooks and gallery -------------------------------------------------------
+
+proof_execute = ONLY_PAGE or not QUICK
+
+myst_enable_extensions = [
+    "attrs_block",
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+    "fieldlist",
+]
+myst_heading_anchors = 3
+
+# The outputs of a notebook are good for the sources and versions they came from.
+nb_execution_cache_path = str(
+    BUILD / "jupyter_cache" / fingerprint(["csrc", "src/opbook"])
+)
+nb_execution_mode = "off" if QUICK else "cache"
+if ONLY_PAGE.startswith("tutorials/"):
+    nb_execution_mode = "cache"
+    notebooks = (ROOT / "tutorials").glob("*.ipynb")
+    others = {f"tutorials/{path.name}" for path in notebooks} - {f"{ONLY_PAGE}.ipynb"}
+    nb_execution_excludepatterns = sorted(others)
+nb_execution_timeout = 600  # seconds; the default of 30 is short for a compiler
+nb_execution_show_tb = True
+nb_merge_streams = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples_src",
+    "gallery_dirs": "examples",
+    "filename_pattern": rf"/{Path(ONLY_PAGE).name}\.py$" if ONLY_PAGE else r"/\d\d_",
+    "ignore_pattern": r"(^|/)_",
+    "default_thumb_file": str(DOCS / "_static" / "thumbnail.svg"),
+    "within_subsection_order": "FileNameSortKey",
+    "plot_gallery": not QUICK or ONLY_PAGE.startswith("examples/"),
+    "remove_config_comments": True,
+    "show_signature": False,
+    # Its two pages load scripts from other hosts.
+    "write_computation_times": False,
+}
+
+
+def copy_notebooks() -> None:
+    """Mirror tutorials/ into docs/tutorials/, touching only what has changed."""
+    target = DOCS / "tutorials"
+    target.mkdir(exist_ok=True)
+    sources = {path.name: path for path in (ROOT / "tutorials").glob("*.ipynb")}
+    for stale in target.glob("*.ipynb"):
+        if stale.name not in sources:
+            stale.unlink()
+    for name, source in sources.items():
+        copy = target / name
+        if not copy.exists() or copy.read_bytes() != source.read_bytes():
+            shutil.copyfile(source, copy)
+
+
+copy_notebooks()
+
+# API --------------------------------------------------------------------------------
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_numpy_docstring = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+
+# HTML -------------------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "Opbook"
+html_static_path = ["_static"]
+html_css_files = ["opbook.css"]
+html_favicon = "_static/favicon.svg"
+html_copy_source = True
+html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "tutorials": []}
+html_theme_options = {
+    "logo": {
+        "text": "Opbook",
+        "alt_text": "Opbook, to the front page",
+        "image_light": "_static/logo-light.svg",
+        "image_dark": "_static/logo-dark.svg",
+    },
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 6,
+    "search_bar_text": "Search",
+    "show_nav_level": 2,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc", "download"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "github-light",
+    "pygments_dark_style": "github-dark",
+    "back_to_top_button": False,
+}
+notfound_urls_prefix = ""

@@ -1,0 +1,111 @@
+"""Compile an operator while you edit it
+=====================================
+
+``pip install`` is the way to ship an operator. While you change one every minute,
+:func:`torch.utils.cpp_extension.load` is faster: it compiles the sources you name,
+loads the library, and next time compiles only what changed.
+
+.. topics:: 44
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch.utils import cpp_extension
+
+import opbook
+
+SOURCES = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm"
+
+# %%
+# ``load`` runs ninja, which pip installs beside ``python``. An environment that is used
+# without being activated has that folder missing from ``PATH``.
+
+os.environ["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+if not cpp_extension.is_ninja_available():
+    print("skipped: needs ninja (pip install ninja)")
+    sys.exit(77)
+
+# %%
+# Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` file
+# joins in, and ``USE_CUDA`` makes the C++ file register its launcher.
+
+gpu = torch.cuda.is_available() and (cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
+device = "cuda" if gpu else "cpu"
+sources = sorted(SOURCES.glob("*.cpp")) + (sorted(SOURCES.glob("*.cu")) if gpu else [])
+print(device, [source.name for source in sources])
+
+# %%
+# The installed package has registered ``opbook::rms_norm`` already, and a name can be
+# registered only once per process. These flags rename the C++ namespace, and with it
+# the operator's, so that your edit runs beside the installed version.
+
+flags = ["-O3", "-Dopbook=opbook_jit", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
+flags += ["-DUSE_CUDA"] if gpu else []
+
+# %%
+# ``load`` keeps its files in a cache below your home directory, under the name alone:
+# two checkouts share it, a build that was killed leaves a lock in it, and whatever
+# library lies there is loaded and run. A private folder avoids all three.
+
+cache = tempfile.TemporaryDirectory(prefix="opbook-")
+
+
+def load() -> float:
+    """Build what is out of date and load the library; return the seconds it took."""
+    start = time.perf_counter()
+    cpp_extension.load(
+        name="opbook_jit",
+        sources=[str(source) for source in sources],
+        extra_cflags=flags,
+        extra_cuda_cflags=flags,
+        build_directory=cache.name,
+        is_python_module=False,  # it registers operators and has no Python module
+    )
+    return time.perf_counter() - start
+
+
+print(f"cold: {load():.2f} s")
+
+# %%
+# The operator is there, and computes what eager PyTorch computes.
+
+input = torch.randn(512, 4096, device=device)
+weight = torch.randn(4096, device=device)
+output = torch.ops.opbook_jit.rms_norm(input, weight)
+expected = torch.nn.functional.rms_norm(input, (4096,), weight)
+torch.testing.assert_close(output, expected)
+torch.testing.assert_close(output, opbook.rms_norm(input, weight))
+print(torch.ops.opbook_jit.rms_norm.default._schema)
+
+# %%
+# The cache holds the build file, the objects with a record of the headers each one was
+# compiled from, and the library.
+
+for path in sorted(Path(cache.name).iterdir()):
+    print(f"{path.stat().st_size / 1024:8.1f} KiB  {path.name}")
+
+# %%
+# A second call finds the same sources and flags and compiles nothing. Another process
+# asks ninja, which compares the files' times.
+
+warm = load()
+print(f"warm: {warm:.4f} s")
+done = subprocess.run(["ninja", "-C", cache.name], capture_output=True, text=True)
+print(done.stdout.splitlines()[-1])
+assert warm < 0.5
+assert "no work to do" in done.stdout
+
+# %%
+# To clear the cache, delete the folder. The default one is
+# ``~/.cache/torch_extensions``, or ``TORCH_EXTENSIONS_DIR``. Its files do not know
+# which torch they were built with: clear it when you upgrade.
+
+cache.cleanup()
+assert not Path(cache.name).exists()

@@ -1,0 +1,120 @@
+"""Read what the compiler made of a kernel
+=======================================
+
+Compiling a kernel needs no GPU, and the result answers questions that the source
+cannot: does it load 16 bytes at a time, how many registers does a thread take, does
+anything spill? Compile the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
+
+.. topics:: 23 28 85
+"""
+
+import importlib.util
+import math
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from opbook import codeobjects
+
+SOURCE = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm" / "rms_norm.cu"
+CHIPS = {"sm_90": "NVIDIA H100", "gfx942": "AMD MI300X"}
+
+# %%
+# nvcc compiles for NVIDIA chips, clang for AMD ones. A machine that has one of them
+# shows that half.
+
+code = {}
+with tempfile.TemporaryDirectory() as folder:
+    for target, chip in CHIPS.items():
+        try:
+            code[target] = codeobjects.compile_kernel(SOURCE, target, Path(folder))
+            print(f"{chip} ({target}): {code[target].compiler}")
+        except codeobjects.ToolMissing as missing:
+            print(f"{chip} ({target}) left out: {missing}")
+if not code:
+    print("skipped: needs nvcc or clang")
+    sys.exit(77)
+
+# %%
+# One source makes one kernel per direction, pair of dtypes and vector width. The last
+# number in a name is how many elements a thread loads at once: more than one makes
+# 16-byte loads.
+
+columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
+columns += ("wide_loads",)
+for target, compiled in code.items():
+    print(f"\n{target:40}" + "".join(f"{name:>13}" for name in columns))
+    for kernel in compiled.kernels:
+        figures = "".join(f"{getattr(kernel, name):13}" for name in columns)
+        print(f"{kernel.name:40}{figures}")
+        assert kernel.spill_bytes == 0
+        vectorized = re.search(r", [248]>$", kernel.name)
+        assert (kernel.wide_loads > 0) == bool(vectorized)
+
+# %%
+# A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
+# 64 of this AMD chip. A shuffle moves 32 bits, so a double takes two. Code that assumes
+# 32 lanes everywhere would show 5 here, and add up half of each wave.
+
+for target, compiled in code.items():
+    steps = int(math.log2(compiled.wave_size))
+    for kernel in compiled.kernels:
+        if kernel.barriers:  # the kernels that reduce over a block
+            assert kernel.shuffles == steps * (2 if "double" in kernel.name else 1)
+    print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per reduction")
+
+# %%
+# The loop that reads a row is where the time goes. It ends with a jump back to its
+# label. Look for the load (``LDG.E.128``, ``global_load_dwordx4``), one multiply-add
+# per element (``FFMA``, ``v_fmac_f32``), and what is left: the address and the loop
+# counter.
+
+
+def inner_loop(listing: str) -> list[str]:
+    """The shortest loop of a kernel that holds a global load."""
+    lines, starts, loops = listing.splitlines(), {}, []
+    for number, line in enumerate(lines):
+        if label := re.match(r"<?(\.?L\w+)>?:", line):
+            starts[label[1]] = number
+        jump = re.search(r"(?:BRA.*\(|s_c?branch\w* )(\.?L\w+)", line)
+        if jump and jump[1] in starts:
+            loops.append(lines[starts[jump[1]] : number + 1])
+    loads = [loop for loop in loops if re.search("LDG|global_load", str(loop))]
+    return min(loads, key=len)
+
+
+for target, compiled in code.items():
+    loop = inner_loop(compiled.listings["rms_norm_kernel<float, float, 4>"])
+    print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")
+    print("\n".join(loop))
+
+# %%
+# Registers decide how many threads fit on a chip at once. Both stay far below what
+# blocks of 1024 threads allow: 64 on the NVIDIA chip, 128 on the AMD one.
+
+if importlib.util.find_spec("matplotlib") is None:
+    print("no chart: needs matplotlib")
+    sys.exit()
+
+import matplotlib.pyplot as plt
+
+GREY = "#808080"  # readable on white and on black
+figure, axis = plt.subplots(figsize=(8, 5), facecolor="none", layout="constrained")
+for shift, color, target in zip(
+    (-0.2, 0.2), ("#4c9f70", "#d9734e"), CHIPS, strict=True
+):
+    if target in code:
+        kernels = code[target].kernels
+        registers = [kernel.registers for kernel in kernels]
+        places = [place + shift for place in range(len(kernels))]
+        bars = axis.barh(places, registers, 0.38, color=color, label=CHIPS[target])
+        axis.bar_label(bars, padding=3, fontsize=8, color=GREY)
+names = [kernel.name.removeprefix("rms_norm_kernel") for kernel in kernels]
+axis.set_yticks(range(len(names)), names, family="monospace", fontsize=8)
+axis.set_xlabel("registers per thread", color=GREY)
+axis.set(xticks=[], ymargin=0.01, frame_on=False)
+axis.tick_params(length=0, labelcolor=GREY)
+axis.invert_yaxis()
+figure.legend(frameon=False, labelcolor=GREY, loc="outside upper center", ncols=2)
+plt.show()

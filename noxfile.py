@@ -1,0 +1,230 @@
+"""Everything this repository does, one session per verb: ``nox -l`` lists them.
+
+``nox -s docs`` and ``nox -s tests`` set up all they need on a machine with Python 3.11
+or newer and a C++ compiler. Every output goes to build/, every environment to .nox/.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+# The sessions share environments of their own making (see `environment`), so that torch
+# is installed once and not once per session.
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["docs"]
+
+ROOT = Path(__file__).resolve().parent
+BUILD = ROOT / "build"
+HTML = BUILD / "html"
+STRICT = ["-W", "-n", "-T", "--keep-going"]
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site: compile the operators, run every page, write build/html."""
+    python = book(session)
+    session.run(python, "-m", "proof", external=True)
+    sphinx(session, python, HTML, *STRICT, *session.posargs)
+    announce(HTML)
+
+
+@nox.session
+def quick(session: nox.Session) -> None:
+    """Build the pages without running their code, for a look at text and layout."""
+    python = book(session)
+    html = BUILD / "quick" / "html"
+    sphinx(session, python, html, "-t", "quick", *session.posargs)
+    announce(html)
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """Run and build one page, script or notebook: nox -s page -- NAME."""
+    if len(session.posargs) != 1:
+        session.error("name one page: nox -s page -- guide/2_cpu_kernel")
+    name = find_page(session, session.posargs[0])
+    python = book(session)
+    session.run(python, "-m", "proof", external=True)
+    html = BUILD / "quick" / "html"
+    session.env["OPBOOK_PAGE"] = name
+    sphinx(session, python, html, "-t", "quick")
+    announce(html / f"{name}.html")
+
+
+@nox.session
+def live(session: nox.Session) -> None:
+    """Serve the site and rebuild it at every change of a page, script or source."""
+    python = book(session)
+    # What a build writes must not start the next one.
+    written = ["/docs/examples/", "/docs/tutorials/", "__pycache__", r"\.so$"]
+    folders = ["csrc", "src/opbook", "examples_src", "tutorials"]
+    options = ["-n", "-d", BUILD / "doctrees", "--pre-build", f"{python} -m proof"]
+    options += [part for pattern in written for part in ("--re-ignore", pattern)]
+    options += [part for folder in folders for part in ("--watch", folder)]
+    command = [python, "-m", "sphinx_autobuild", *options, *session.posargs]
+    session.run(*command, "docs", HTML, external=True)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
+    python = book(session)
+    session.run(python, "-m", "proof", external=True)
+    session.run(python, "-m", "pytest", *session.posargs, external=True)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against the budgets: nox -s bench -- docs, or -- kernels."""
+    name, *options = session.posargs or ["kernels"]
+    script = ROOT / "benchmarks" / f"{name}.py"
+    if not script.exists():
+        names = ", ".join(sorted(path.stem for path in script.parent.glob("*.py")))
+        session.error(f"no benchmark {name!r}: there are {names}")
+    python = book(session)
+    session.run(python, "-m", "proof", external=True)
+    # The docs benchmark builds copies of the repository with this nox.
+    session.env["OPBOOK_NOX"] = sys.executable
+    session.run(python, script, *options, external=True)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the style of Python, C++, CUDA and prose."""
+    tools = Path(environment(session, "lint", "lint")).parent
+    pages = tracked("*.md", "*.rst", "*.toml", "*.py", ".github/**/*.yml")
+    cxx = tracked("*.h", "*.cpp", "*.cu")
+    prose = [path for path in pages if path.endswith((".md", ".rst"))]
+    for command in (
+        ["ruff", "check"],
+        ["ruff", "format", "--check"],
+        ["clang-format", "--dry-run", "-Werror", *cxx],
+        ["codespell", *pages, *cxx],
+        ["sphinx-lint", "--enable=all", "--disable=line-too-long", *prose],
+    ):
+        session.run(tools / command[0], *command[1:], external=True)
+
+
+@nox.session
+def links(session: nox.Session) -> None:
+    """Ask every address that the site links to (needs the network)."""
+    python = book(session)
+    out = BUILD / "links"
+    sphinx(session, python, out, "-t", "quick", "-b", "linkcheck", *session.posargs)
+
+
+# How the sessions work --------------------------------------------------------------
+
+
+def book(session: nox.Session) -> str:
+    """Prepare the environment that builds and tests the book; return its Python."""
+    require_compiler(session)
+    python = environment(session, "book", "build", "docs", "test")
+    session.env["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    session.env["VIRTUAL_ENV"] = str(Path(python).parent.parent)
+    session.env["PYTHONPATH"] = str(ROOT / "docs" / "_ext")
+    return python
+
+
+def environment(session: nox.Session, name: str, *groups: str) -> str:
+    """Make or reuse the environment .nox/NAME with these dependency groups.
+
+    pip runs only when the list of requirements or this Python has changed.
+    """
+    folder = session.cache_dir.parent / name
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    requirements = nox.project.dependency_groups(pyproject(), *groups)
+    wanted = "\n".join([sys.version, *requirements])
+    digest = hashlib.sha256(wanted.encode()).hexdigest()
+    stamp = folder / "requirements.sha256"
+    if stamp.exists() and stamp.read_text() == digest:
+        return str(python)
+    session.log(f"Installing {len(requirements)} requirements into {folder}")
+    stamp.unlink(missing_ok=True)
+    session.run(
+        sys.executable, "-m", "virtualenv", "--quiet", "--clear", folder, external=True
+    )
+    # pip's progress is for a terminal: in a log it is hundreds of lines.
+    quiet = [] if sys.stdout.isatty() else ["--quiet"]
+    session.run(python, "-m", "pip", "install", *quiet, *requirements, external=True)
+    stamp.write_text(digest)
+    return str(python)
+
+
+def sphinx(session: nox.Session, python: str, out: Path, *options: str) -> None:
+    """Run sphinx-build with the doctrees beside the output, so that they match it."""
+    doctrees = out.parent / "doctrees" if out.name == "html" else out / "doctrees"
+    arguments = ["-d", doctrees, *options, "docs", out]
+    session.run(python, "-m", "sphinx", *arguments, external=True)
+
+
+def require_compiler(session: nox.Session) -> None:
+    """Stop with the remedy when the library cannot be built on this machine."""
+    # nox itself may run under an older one.
+    if sys.version_info < (3, 11):  # noqa: UP036
+        session.error(
+            "Opbook needs Python 3.11 or newer, and this nox runs under "
+            f"{sys.version_info.major}.{sys.version_info.minor}: install nox under a "
+            "newer Python and run it with `python3.11 -m nox`."
+        )
+    compilers = [os.environ.get("CXX", "c++").split()[0], "g++", "clang++"]
+    if not any(map(shutil.which, compilers)):
+        session.error(
+            "No C++ compiler found: install one (Debian, Ubuntu: `apt install g++`; "
+            "Fedora: `dnf install gcc-c++`; macOS: `xcode-select --install`)."
+        )
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        session.error(
+            "Python.h not found: install the headers of this Python "
+            "(Debian, Ubuntu: `apt install python3-dev`; Fedora: `dnf install "
+            "python3-devel`)."
+        )
+
+
+@functools.cache
+def pyproject() -> dict:
+    """The project's metadata, where every version is pinned."""
+    return nox.project.load_toml(ROOT / "pyproject.toml")
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The repository's own files that match, without what a build made."""
+    made = ("build", ".nox", "docs/examples", "docs/tutorials")
+    paths = {path for pattern in patterns for path in ROOT.rglob(pattern)}
+    names = sorted(path.relative_to(ROOT).as_posix() for path in paths)
+    return [name for name in names if not name.startswith(made)]
+
+
+def find_page(session: nox.Session, name: str) -> str:
+    """Find the one source whose path contains NAME; return its page on the site."""
+    folders = {"docs": "", "examples_src": "examples/", "tutorials": "tutorials/"}
+    pages = {}
+    for folder, prefix in folders.items():
+        made = {ROOT / "docs" / made for made in ("examples", "tutorials")}
+        for path in (ROOT / folder).rglob("*"):
+            source = path.suffix in {".md", ".py", ".ipynb"} and path.name != "conf.py"
+            if source and "_ext" not in path.parts and not made & {*path.parents}:
+                inside = path.relative_to(ROOT / folder).with_suffix("")
+                pages[path.relative_to(ROOT).as_posix()] = prefix + inside.as_posix()
+    exact = [page for path, page in pages.items() if name in (page, path)]
+    found = exact or [page for path, page in pages.items() if name in path]
+    if len(found) != 1:
+        what = "fits " + ", ".join(sorted(found)) if found else "fits no page"
+        session.error(f"{name!r} {what}: give one of\n  " + "\n  ".join(sorted(pages)))
+    return found[0]
+
+
+def announce(path: Path) -> None:
+    """Print where the result lies, after nox's own last line."""
+    target = path / "index.html" if path.is_dir() else path
+    atexit.register(print, target.relative_to(ROOT).as_posix(), flush=True)

@@ -1,0 +1,1 @@
+"""One module per operator: its Python interface, fake kernel and autograd."""

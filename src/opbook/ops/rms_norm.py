@@ -1,0 +1,280 @@
+"""RMSNorm: interface, fake kernels and autograd of ``torch.ops.opbook.rms_norm``."""
+
+import numbers
+
+import torch
+from torch import Tensor
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+# [interface]
+def rms_norm(
+    input: Tensor, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    r"""Divide every row by its root mean square, then scale it.
+
+    .. math:: y = \frac{x}{\sqrt{\frac{1}{n} \sum_{i=1}^{n} x_i^2 + \epsilon}} \cdot w
+
+    A row is the last dimension of ``input``; ``n`` is its size. Sums run in fp32 for
+    fp16, bf16 and fp32, and in fp64 for fp64. The result is rounded once. Source: Zhang
+    and Sennrich, *Root Mean Square Layer Normalization* (arXiv:1910.07467), eq. 4.
+
+    Args:
+        input: Any shape with at least one dimension, any strides; fp16, bf16, fp32 or
+            fp64 (complex tensors take PyTorch's own path).
+        weight: Shape ``[input.shape[-1]]``, same device, any dtype that converts to a
+            float. ``None`` scales by one.
+        eps: Added to the mean square. ``None`` means the machine epsilon of the type
+            the sums run in, as in :func:`torch.nn.functional.rms_norm`.
+
+    Returns:
+        A contiguous tensor of ``input``'s shape and dtype.
+
+    Raises:
+        TypeError: ``input`` or ``weight`` is no tensor, or ``eps`` no real number.
+        NotImplementedError: The dtype or layout of ``input`` has no kernel.
+        RuntimeError: ``input`` has no dimension, or the shape, device or dtype of
+            ``weight`` does not fit.
+
+    Example:
+        >>> opbook.rms_norm(torch.tensor([3.0, 4.0]), eps=0.0)
+        tensor([0.8485, 1.1314])
+    """
+    _check_kinds(input, weight, eps)
+    if input.is_complex():
+        return torch.nn.functional.rms_norm(input, input.shape[-1:], weight, eps)
+    if _needs_grad(input, weight):
+        # The second output is for backward; callers never see it.
+        return torch.ops.opbook.rms_norm_forward(input, weight, eps)[0]
+    return torch.ops.opbook.rms_norm(input, weight, eps)
+
+
+# [/interface]
+
+
+# [in_place]
+def rms_norm_(
+    input: Tensor, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """In-place version of :func:`rms_norm`: writes the result over ``input``.
+
+    Without a gradient it allocates nothing for rows that a single stride describes.
+    With one it costs a copy of ``input``, which backward needs.
+
+    Args:
+        input: As in :func:`rms_norm`, and no two elements may be the same memory.
+        weight: As in :func:`rms_norm`; it may not share memory with ``input``.
+        eps: As in :func:`rms_norm`.
+
+    Returns:
+        ``input``.
+
+    Raises:
+        RuntimeError: Also for a leaf that requires grad, an expanded ``input``, or a
+            ``weight`` inside ``input``.
+    """
+    _check_kinds(input, weight, eps, "opbook.rms_norm_")
+    if input.is_complex():
+        return input.copy_(rms_norm(input, weight, eps))
+    torch.ops.opbook.rms_norm_(input, weight, eps)
+    return input
+
+
+# [/in_place]
+
+
+def _needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to see the call."""
+    return torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in tensors
+    )
+
+
+# [kinds]
+def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
+    """Raise the kind of error eager raises, which C++ behind a stable ABI cannot."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{op}: input must be a Tensor, but got {type(input).__name__}")
+    if not (weight is None or isinstance(weight, Tensor)):
+        raise TypeError(
+            f"{op}: weight must be a Tensor or None, but got {type(weight).__name__}"
+        )
+    if not (eps is None or isinstance(eps, numbers.Real | Tensor | torch.SymFloat)):
+        raise TypeError(
+            f"{op}: eps must be a real number or None, but got {type(eps).__name__}"
+        )
+    if not (input.dtype in FLOATING or input.dtype.is_complex):
+        raise NotImplementedError(
+            f"{op}: input must be fp16, bf16, fp32, fp64 or complex, "
+            f"but got {input.dtype}"
+        )
+
+
+# [/kinds]
+
+
+# [fake]
+@torch.library.register_fake("opbook::rms_norm")
+def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Shape, dtype, device and strides of the result, and the real kernel's errors."""
+    torch._check(
+        input.dim() >= 1,
+        lambda: (
+            "opbook::rms_norm: expected input to have at least 1 dimension, "
+            f"but got shape {list(input.shape)}"
+        ),
+    )
+    if weight is not None:
+        torch._check(
+            weight.dim() == 1 and weight.shape[0] == input.shape[-1],
+            lambda: (
+                "opbook::rms_norm: expected weight to have the shape of input's "
+                f"last dimension, [{input.shape[-1]}], but got {list(weight.shape)}"
+            ),
+        )
+        torch._check(
+            weight.device == input.device,
+            lambda: (
+                "opbook::rms_norm: expected weight on the device of input "
+                f"({input.device}), but got {weight.device}"
+            ),
+        )
+    return input.new_empty(input.shape)
+
+
+# [/fake]
+
+
+# [fake_gradient]
+def _accumulate_dtype(input: Tensor) -> torch.dtype:
+    return torch.float64 if input.dtype == torch.float64 else torch.float32
+
+
+@torch.library.register_fake("opbook::rms_norm_forward")
+def _(input, weight=None, eps=None):
+    output = torch.ops.opbook.rms_norm(input, weight, eps)
+    return output, input.new_empty(input.shape[:-1], dtype=_accumulate_dtype(input))
+
+
+@torch.library.register_fake("opbook::rms_norm_backward")
+def _(grad, input, weight, rrms, need_input, need_weight):
+    grad_input = input.new_empty(input.shape if need_input else (0,))
+    if need_weight and weight is not None:
+        return grad_input, weight.new_empty(weight.shape)
+    return grad_input, input.new_empty((0,), dtype=_accumulate_dtype(input))
+
+
+@torch.library.register_fake("opbook::rms_norm_")
+def _(input, weight=None, eps=None):
+    torch.ops.opbook.rms_norm(input, weight, eps)  # for its checks
+
+
+# [/fake_gradient]
+
+
+# [autograd]
+def _setup_forward(ctx, inputs, output):
+    input, weight, ctx.eps = inputs
+    _, rrms = output
+    ctx.mark_non_differentiable(rrms)
+    ctx.save_for_backward(input, weight, rrms)
+
+
+def _backward_forward(ctx, grad, _):
+    return _gradients(ctx, grad, *ctx.saved_tensors)
+
+
+def _needs(ctx) -> tuple[bool, bool]:
+    """Which of input and weight want a gradient; a weight left out is not listed."""
+    return (*ctx.needs_input_grad, False)[:2]
+
+
+def _gradients(ctx, grad, input, weight, rrms):
+    if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
+        return _differentiable_gradients(ctx, grad, input, weight)
+    need_input, need_weight = _needs(ctx)
+    grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
+        grad, input, weight, rrms, need_input, need_weight
+    )
+    return (
+        grad_input if need_input else None,
+        grad_weight if need_weight else None,
+        None,
+    )
+
+
+torch.library.register_autograd(
+    "opbook::rms_norm_forward", _backward_forward, setup_context=_setup_forward
+)
+# [/autograd]
+
+
+# [autograd_rest]
+def _differentiable_gradients(ctx, grad, input, weight):
+    """The same gradients, as a graph that autograd can differentiate again."""
+    needed = _needs(ctx)
+    wanted = [t for t, need in zip((input, weight), needed, strict=True) if need]
+    output = _composite(input, weight, ctx.eps)
+    found = iter(torch.autograd.grad(output, wanted, grad, create_graph=True))
+    return *(next(found) if need else None for need in needed), None
+
+
+def _composite(input: Tensor, weight: Tensor | None, eps: float | None) -> Tensor:
+    """The formula in PyTorch's own operators."""
+    dtype = _accumulate_dtype(input)
+    wide = input.to(dtype)
+    eps = torch.finfo(dtype).eps if eps is None else eps
+    result = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (result if weight is None else result * weight.to(dtype)).to(input.dtype)
+
+
+def _setup(ctx, inputs, output):
+    input, weight, ctx.eps = inputs
+    ctx.save_for_backward(input, weight)
+
+
+def _backward(ctx, grad):
+    """For who calls the operator itself: it kept no rrms, so compute it again."""
+    input, weight = ctx.saved_tensors
+    with torch.no_grad():
+        _, rrms = torch.ops.opbook.rms_norm_forward(input, weight, ctx.eps)
+    return _gradients(ctx, grad, input, weight, rrms)
+
+
+def _refuse(ctx, *grads):
+    raise NotImplementedError(
+        "opbook::rms_norm_backward has no gradient of its own: differentiate "
+        "opbook.rms_norm with create_graph=True"
+    )
+
+
+torch.library.register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
+torch.library.register_autograd("opbook::rms_norm_backward", _refuse)
+# [/autograd_rest]
+
+
+# [autograd_in_place]
+_library = torch.library.Library("opbook", "IMPL")
+
+
+def _in_place_under_autograd(keyset, input, weight=None, eps=None):
+    """Let ``copy_`` do what an in-place operator owes autograd.
+
+    It refuses leaves that require grad, bumps the version and rebases views. A kernel
+    registered for a mutating schema does none of this: its gradient would be silently
+    wrong.
+    """
+    if _needs_grad(input, weight):
+        # Backward keeps the clone, for the input is about to change.
+        input.copy_(rms_norm(input.clone(), weight, eps))
+        return
+    with torch._C._AutoDispatchBelowAutograd():
+        torch.ops.opbook.rms_norm_.default.redispatch(
+            keyset & torch._C._after_autograd_keyset, input, weight, eps
+        )
+    torch.autograd.graph.increment_version(input)
+
+
+_library.impl("rms_norm_", _in_place_under_autograd, "Autograd", with_keyset=True)
+# [/autograd_in_place]

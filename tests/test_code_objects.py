@@ -1,0 +1,199 @@
+"""What the GPU compilers make of every kernel, checked without a GPU."""
+
+import functools
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from torch.utils.hipify import hipify_python
+
+from opbook import codeobjects
+
+CSRC = Path(__file__).parents[1] / "csrc"
+SOURCES = sorted(CSRC.glob("*/*.cu"))
+BYTES = {"Half": 2, "BFloat16": 2, "float": 4, "double": 8}
+
+
+class Chip(NamedTuple):
+    """Limits of one block on one kind of chip."""
+
+    wave_size: int
+    registers: int  # 32-bit registers that one block can spread over its threads
+    shared_bytes: int  # static; more needs an opt-in at launch
+
+
+NVIDIA = Chip(wave_size=32, registers=65536, shared_bytes=49152)
+# A block's waves share four SIMDs, of 512 (CDNA) or 1536 (RDNA 3) registers per lane.
+CDNA = Chip(wave_size=64, registers=4 * 512 * 64, shared_bytes=65536)
+RDNA = Chip(wave_size=32, registers=4 * 1536 * 32, shared_bytes=65536)
+
+
+class Needs(NamedTuple):
+    """What a correct kernel contains, on any chip."""
+
+    reductions: int  # over a warp, by xor shuffles
+    barriers: int
+    wide_loads: int  # at least, where the instantiation is vectorized
+
+
+# A kernel that is not listed is held to the general rules alone.
+NEEDS = {
+    "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
+    "rms_norm_kernel": Needs(reductions=1, barriers=1, wide_loads=3),
+}
+
+
+def chip_of(target: str) -> Chip:
+    if target.startswith("sm_"):
+        return NVIDIA
+    return CDNA if target.startswith("gfx9") else RDNA
+
+
+def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
+    """Says everything that is wrong with a code object, in words."""
+    chip = chip_of(target)
+    found = [f"{code.path} has no kernel"] if not code.kernels else []
+    if (code.target, code.wave_size) != (target, chip.wave_size):
+        found.append(f"built for {code.target} with waves of {code.wave_size}")
+    for kernel in code.kernels:
+        found += [f"{kernel.name}: {fault}" for fault in kernel_faults(kernel, chip)]
+    return found
+
+
+def kernel_faults(kernel: codeobjects.Kernel, chip: Chip) -> list[str]:
+    function, *arguments = re.findall(r"\w+", kernel.name)
+    needs = NEEDS.get(function)
+    steps = int(math.log2(chip.wave_size))
+    # A shuffle moves 32 bits: a sum of doubles takes two per step.
+    steps *= 2 if arguments[:1] == ["double"] else 1
+    found = []
+    if needs and kernel.shuffles != needs.reductions * steps:
+        found.append(f"{kernel.shuffles} shuffles, not {needs.reductions * steps}")
+    if kernel.shuffles % steps:
+        found.append(f"{kernel.shuffles} shuffles leave a warp's sum unfinished")
+    if needs and kernel.barriers != needs.barriers:
+        found.append(f"{kernel.barriers} barriers, not {needs.barriers}")
+    if kernel.shared_bytes and not kernel.barriers:
+        found.append("shared memory without a barrier")
+    if kernel.spill_bytes:
+        found.append(f"spills {kernel.spill_bytes} bytes per thread")
+    if kernel.generic_accesses:
+        found.append(f"{kernel.generic_accesses} accesses through generic pointers")
+    if kernel.registers * kernel.max_threads > chip.registers:
+        found.append(f"{kernel.registers} registers x {kernel.max_threads} threads")
+    if kernel.shared_bytes > chip.shared_bytes:
+        found.append(f"{kernel.shared_bytes} bytes of shared memory")
+    if needs:
+        scalar, *_, width = arguments
+        wide = BYTES[scalar] * int(width) == 16
+        if kernel.wide_loads < needs.wide_loads * wide:
+            found.append(f"{kernel.wide_loads} 16-byte loads, not {needs.wide_loads}")
+        if kernel.wide_loads and not wide:
+            found.append("16-byte loads from addresses that need not be aligned")
+    return found
+
+
+def compile_or_skip(source: Path, target: str, folder: Path) -> codeobjects.CodeObject:
+    try:
+        return codeobjects.compile_kernel(source, target, folder)
+    except codeobjects.ToolMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """Compiles each source once per target in a session."""
+    folder = tmp_path_factory.mktemp("code_objects")
+    return functools.cache(
+        lambda source, target: compile_or_skip(source, target, folder / source.stem)
+    )
+
+
+@pytest.mark.parametrize("target", codeobjects.TARGETS)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_the_compiler_made_what_the_kernel_means(compiled, source, target):
+    assert faults(compiled(source, target), target) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_dependencies_are_the_compilers_own_record(compiled, source):
+    read = compiled(source, "gfx942").dependencies
+    assert source in read
+    assert CSRC / "portable.h" in read
+    assert all(path.is_file() for path in read)
+
+
+# Each plants a fault by replacing what the expression matches.
+MUTANTS = {
+    "half the shuffles": (r"lane_mask = kWarpSize / 2", "lane_mask = kWarpSize / 4"),
+    "no barrier": (r"__syncthreads\(\);", ""),
+    "32 lanes everywhere": (r"kWarpSize = 64;", "kWarpSize = 32;"),
+    "alignment not promised": (r"struct alignas\(.*\) Vector", "struct Vector"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "target", "complaint"),
+    [
+        ("half the shuffles", "sm_90", "4 shuffles, not 5"),
+        ("half the shuffles", "gfx942", "5 shuffles, not 6"),
+        ("no barrier", "sm_90", "0 barriers, not 1"),
+        ("no barrier", "gfx942", "0 barriers, not 1"),
+        ("32 lanes everywhere", "gfx942", "5 shuffles, not 6"),
+        ("alignment not promised", "sm_90", "0 16-byte loads, not 3"),
+    ],
+)
+def test_a_planted_fault_is_noticed(tmp_path, mutant, target, complaint):
+    csrc = shutil.copytree(CSRC, tmp_path / "csrc")
+    header = csrc / "portable.h"
+    text, planted = re.subn(*MUTANTS[mutant], header.read_text())
+    assert planted == 1
+    header.write_text(text)
+    code = compile_or_skip(csrc / "rms_norm" / "rms_norm.cu", target, tmp_path)
+    found = faults(code, target)
+    assert any(complaint in fault for fault in found), found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_hipified_source_compiles_for_amd(tmp_path, source):
+    """On ROCm, CUDAExtension compiles what hipify made of the source."""
+    csrc = shutil.copytree(CSRC, tmp_path / "csrc")
+    copy = csrc / source.relative_to(CSRC)
+    made = hipify_python.hipify(
+        project_directory=str(csrc),
+        output_directory=str(csrc),
+        includes=[str(csrc / "*")],
+        extra_files=[str(copy)],
+        is_pytorch_extension=True,
+        hipify_extra_files_only=True,
+        show_progress=False,
+    )
+    hip = Path(made[str(copy)].hipified_path)
+    assert hip.suffix == ".hip"
+    assert faults(compile_or_skip(hip, "gfx942", tmp_path), "gfx942") == []
+
+
+def test_a_missing_tool_is_named_with_its_remedy(tmp_path, monkeypatch):
+    for variable in ("PATH", "CUDA_HOME", "ROCM_PATH"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(codeobjects.ToolMissing, match=r"^nvcc not found: install"):
+        codeobjects.compile_kernel(SOURCES[0], "sm_90", tmp_path)
+    with pytest.raises(codeobjects.ToolMissing, match=r"^clang not found: install"):
+        codeobjects.compile_kernel(SOURCES[0], "gfx942", tmp_path)
+
+
+def test_a_compilers_diagnostic_is_passed_on(tmp_path):
+    source = tmp_path / "csrc" / "broken.cu"
+    source.parent.mkdir()
+    source.write_text("int f() { return undeclared; }\n")
+    for target in ("sm_90", "gfx942"):
+        with pytest.raises(codeobjects.CompileError, match="undeclared"):
+            compile_or_skip(source, target, tmp_path)
+
+
+def test_an_unknown_target_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="but got 'compute_942'"):
+        codeobjects.compile_kernel(SOURCES[0], "compute_942", tmp_path)

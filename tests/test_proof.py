@@ -1,0 +1,467 @@
+"""The proof extension on small books of one or two pages."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx", reason="needs sphinx")
+pytest.importorskip("myst_parser", reason="needs myst-parser")
+
+EXTENSIONS = Path(__file__).resolve().parents[1] / "docs" / "_ext"
+CONF = """\
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+import proof.run
+
+proof.run.PRELOAD = []  # these pages need no torch
+extensions = ["myst_parser", "proof", "topics"]
+myst_enable_extensions = ["colon_fence"]
+html_theme = "basic"
+"""
+TOPICS = """\
+[[topic]]
+number = 1
+area = "A"
+title = "One"
+seeds = []
+
+[[topic]]
+number = 2
+area = "A"
+title = "Two"
+seeds = []
+"""
+MODULE = """\
+def sign(x):
+    if x < 0:
+        return -1
+    return 1
+"""
+
+
+class Book:
+    """A repository of its own with a copy of the extension."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("docs/conf.py", CONF)
+        self.write("docs/topics.toml", TOPICS)
+        self.extensions = self.root / "docs" / "_ext"
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(EXTENSIONS, self.extensions, ignore=ignore)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def page(self, text: str, name: str = "index") -> Path:
+        return self.write(f"docs/{name}.md", "# Title\n\n" + textwrap.dedent(text))
+
+    def build(self, *options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
+        command += ["-d", "build/doctrees", *options, "docs", "build/html"]
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PROOF_", "COVERAGE_"))
+        }
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def passes(self, *options: str) -> dict:
+        """Build, which must succeed; return the ledger."""
+        done = self.build(*options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.ledger()
+
+    def fails(self, *options: str) -> str:
+        """Build, which must fail; return the warnings."""
+        done = self.build(*options)
+        assert done.returncode != 0, "the build passed"
+        return done.stderr
+
+    def ledger(self) -> dict:
+        return json.loads((self.root / "build/html/ledger.json").read_text())
+
+    def html(self, name: str = "index") -> str:
+        return (self.root / f"build/html/{name}.html").read_text(encoding="utf-8")
+
+    def in_proof(self, code: str) -> None:
+        """Run code that may use the copied package, such as to save a record."""
+        code = "from proof.evidence import *\n" + textwrap.dedent(code)
+        environment = os.environ | {"PYTHONPATH": str(self.extensions)}
+        command = [sys.executable, "-c", code]
+        subprocess.run(command, cwd=self.root, env=environment, check=True)
+
+
+@pytest.fixture
+def book(tmp_path) -> Book:
+    return Book(tmp_path)
+
+
+def origins(ledger: dict) -> list[str | None]:
+    return [block["origin"] for block in ledger["blocks"]]
+
+
+UNPROVEN = {
+    "python": "```python\nprint(1)\n```",
+    "cpp": "```{code-block} cpp\nint x;\n```",
+    "default": "```\nplain\n```",
+    "console": "```{eval-rst}\n.. code-block:: console\n\n   $ ls\n```",
+    "text": "```{code-block} text\nThe output, typed in.\n```",
+}
+
+
+def test_unproven_block_of_any_language_fails_the_build_each_time(book):
+    path = book.page("\n\n".join(UNPROVEN.values()))
+    for _ in range(2):  # the second build reads no page, and must fail all the same
+        warnings = book.fails()
+        for language in UNPROVEN:
+            assert f"unproven {language} block" in warnings
+        assert f"{path}:3: WARNING" in warnings
+        assert origins(book.ledger()) == [None] * len(UNPROVEN)
+        assert not any(book.ledger()["counts"].values())
+
+
+@pytest.mark.parametrize("language", UNPROVEN)
+def test_one_unproven_block_is_enough(book, language):
+    book.page(UNPROVEN[language])
+    assert f"unproven {language} block" in book.fails()
+
+
+def test_python_and_console_blocks_run(book):
+    book.page(
+        """
+        ```{run} python
+        import ctypes
+        x = 20
+        ctypes.CDLL(None).printf(b"from C\\n")
+        ```
+
+        ::::{note}
+        ```{run} python
+        x + 1
+        ```
+        ::::
+
+        ```{run} console
+        $ python -c "print('child', __import__('os').getcwd())" >&2
+        $ test "$(python -c 'import sys; print(sys.prefix)')" = %r
+        ```
+        """.replace("%r", sys.prefix)
+    )
+    ledger = book.passes()
+    assert set(origins(ledger)) == {"ran"}
+    assert ledger["counts"] == {
+        "ran": 6,
+        "compiled": 0,
+        "fails": 0,
+        "recorded": 0,
+        "stale": 0,
+        "not_run": 0,
+    }
+    keys = {"page", "line", "language", "origin", "targets", "source", "reason"}
+    assert all(set(block) == keys for block in ledger["blocks"])
+    assert [block["line"] for block in ledger["blocks"][::2]] == [4, 11, 16]
+    html = book.html()
+    assert "from C" in html
+    assert "21" in html
+    assert "child ." in html
+    assert str(book.root) not in html
+    assert html.count('<p class="proof proof-ran">') == 3
+
+
+def test_a_block_in_nested_tabs_is_found_and_a_shown_one_is_not_run(book):
+    book.page("""
+        `````{note}
+        ````{tip}
+        ```{run} python
+        1 + 1
+        ```
+        ````
+        ````{tip}
+        ```{run} python
+        2 + 2
+        ```
+        ````
+        `````
+        """)
+    assert origins(book.passes()) == ["ran"] * 4
+    book.page("""
+        ````{code-block} markdown
+        ```{run} python
+        open("written", "w")
+        ```
+        ````
+        """)
+    assert "unproven markdown block" in book.fails()
+    assert not (book.root / "written").exists()
+
+
+def test_failing_block_fails_the_build_until_it_is_mended(book):
+    good = "```{run} python\nx = 1\n```\n\n"
+    path = book.page(good + "```{run} python\nprint(x)\n1 / 0\n```")
+    for _ in range(2):
+        warnings = book.fails()
+        assert "ZeroDivisionError" in warnings
+        assert f"{path}:7" in warnings
+    book.page(good)
+    assert origins(book.passes()) == ["ran"]
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [("python", "int('a')"), ("console", "$ ls /nowhere; false")]
+)
+def test_expected_failure(book, language, code):
+    pattern = "invalid literal|nowhere"
+    book.page(f"```{{run}} {language}\n:fails: {pattern}\n{code}\n```")
+    assert origins(book.passes()) == ["fails", "fails"]
+    assert "fails as shown" in book.html()
+    book.page(f"```{{run}} {language}\n:fails: another message\n{code}\n```")
+    assert "without matching" in book.fails()
+
+
+def test_expected_failure_that_does_not_fail(book):
+    book.page("```{run} python\n:fails: Error\n1 + 1\n```")
+    assert "expected to fail" in book.fails()
+
+
+def test_block_that_ends_its_process(book):
+    book.page("```{run} python\nimport os\nos.abort()\n```")
+    assert "SIGABRT" in book.fails()
+
+
+def test_missing_tool_is_named(book):
+    book.page("```{run} console\n:needs: no-such-tool\n$ no-such-tool\n```")
+    ledger = book.passes()
+    assert origins(ledger) == ["not_run"]
+    assert "not run · needs no-such-tool" in book.html()
+
+
+def test_run_is_reused_until_its_inputs_change(book):
+    book.write("src/data.txt", "one")
+    code = "print(open('src/data.txt').read(), __import__('time').time_ns())"
+    book.page(f"```{{run}} python\n{code}\n```\n\nProse.")
+    book.passes()
+    first = book.html()
+    book.page(f"```{{run}} python\n{code}\n```\n\nOther prose.")
+    book.passes()
+    stamp = first.partition("<pre><span></span>one ")[2].partition("\n")[0]
+    assert stamp
+    assert stamp in book.html()
+    book.write("src/data.txt", "two")
+    book.passes()
+    assert stamp not in book.html()
+    assert "two" in book.html()
+
+
+def test_compiled_origin_needs_the_digest_of_the_file(book):
+    book.write("csrc/a.cu", "// [part]\nint a;\n// [/part]\n")
+    book.page("""
+        ```{literalinclude} ../csrc/a.cu
+        :caption: csrc/a.cu
+        :start-after: "[part]"
+        :end-before: "[/part]"
+        ```
+        """)
+    assert "nothing has compiled csrc/a.cu" in book.fails()
+    record = """
+        inputs = digests([ROOT / "csrc/a.cu"])
+        store().save(Record("{kind}", "compile:a:{target}", inputs, ["{target}"],
+                            detail={{"reason": "nvcc not found: install CUDA"}}))
+        """
+    book.in_proof(record.format(kind="not_run", target="sm_90"))
+    (block,) = book.passes()["blocks"]
+    assert block["origin"] == "not_run"
+    assert block["reason"] == "not compiled here: nvcc not found"
+    book.in_proof(record.format(kind="compiled", target="gfx942"))
+    (block,) = book.passes()["blocks"]
+    assert block["origin"] == "compiled"
+    assert block["targets"] == ["gfx942"]
+    assert "compiled · gfx942 · not compiled here: nvcc not found" in book.html()
+    book.write("csrc/a.cu", "// [part]\nint b;\n// [/part]\n")
+    assert "nothing has compiled csrc/a.cu" in book.fails()
+
+
+def test_not_run_needs_a_reason_and_yields_to_evidence(book):
+    book.write("csrc/a.cpp", "int a;\n")
+    book.page("```{literalinclude} ../csrc/a.cpp\n:not-run: needs MUSA\n```")
+    assert origins(book.passes()) == ["not_run"]
+    assert "not run · needs MUSA" in book.html()
+    book.in_proof("""
+        inputs = digests([ROOT / "csrc/a.cpp"])
+        store().save(Record("compiled", "build:library", inputs, ["x86_64"]))
+        """)
+    assert origins(book.passes()) == ["compiled"]
+    book.page("```{literalinclude} ../csrc/a.cpp\n:not-run:\n```")
+    assert "argument required" in book.fails()
+
+
+def test_python_include_needs_executed_lines(book):
+    pytest.importorskip("coverage", reason="needs coverage")
+    book.write("src/module.py", MODULE)
+    include = "```{{literalinclude}} ../src/module.py\n:lines: {}\n```\n\n"
+    command = "$ cd src && python -c 'import module; module.sign({})'"
+    run = f"```{{{{run}}}} console\n{command}\n```"
+    book.page(include.format("1-2, 4") + run.format(1))
+    assert origins(book.passes())[0] == "ran"
+    book.page(include.format("1-4") + run.format(1))
+    assert "no run has executed line 3 of src/module.py" in book.fails()
+    book.page(include.format("1-3") + run.format(-1))
+    assert origins(book.passes())[0] == "ran"
+    book.write("src/module.py", MODULE.replace("-1", "-2"))
+    assert origins(book.passes())[0] == "ran"  # the page ran again by itself
+
+
+def test_include_without_a_run(book):
+    book.write("src/module.py", MODULE)
+    book.page("```{literalinclude} ../src/module.py\n```")
+    assert "no run has executed src/module.py" in book.fails()
+    book.write("pyproject.toml", "[project]\n")
+    book.page("```{literalinclude} ../pyproject.toml\n```")
+    assert "no run has read pyproject.toml" in book.fails()
+    book.page(
+        "```{literalinclude} ../pyproject.toml\n```\n\n"
+        "```{run} console\n$ cat pyproject.toml\n```"
+    )
+    assert origins(book.passes())[0] == "ran"
+
+
+def test_recording_goes_stale_with_its_sources(book):
+    source = book.write("csrc/a.cu", "int a;\n")
+    book.in_proof("""
+        recording = {"command": "python bench.py", "output": "3.2 TB/s",
+                     "device": "NVIDIA H200", "date": "2026-01-02",
+                     "sources": digests([ROOT / "csrc/a.cu"])}
+        write_json(ROOT / "docs/recordings/bench.json", recording)
+        """)
+    book.page("```{recorded} bench\n```")
+    assert origins(book.passes()) == ["recorded", "recorded"]
+    assert "recorded · NVIDIA H200, 2026-01-02" in book.html()
+    source.write_text("int b;\n")
+    ledger = book.passes()
+    assert ledger["counts"]["stale"] == 2
+    assert "stale" in book.html()
+    book.page("```{recorded} absent\n```")
+    assert "cannot read docs/recordings/absent.json" in book.fails()
+
+
+def test_quick_build_runs_nothing_and_says_so(book):
+    path = book.page("```{run} python\nopen('ran', 'w').close()\n```")
+    ledger = book.passes("-D", "proof_execute=0")
+    assert origins(ledger) == ["not_run"]
+    assert not (book.root / "ran").exists()
+    book.page("```python\nprint(1)\n```", name=path.stem)
+    assert "unproven" in book.fails("-D", "proof_execute=0")
+
+
+def test_pages_come_and_go(book):
+    toctree = "```{toctree}\nother\nledger\n```\n"
+    book.page(toctree)
+    book.page("```{ledger}\n```", name="ledger")
+    book.page("```{run} python\n1\n```", name="other")
+    assert {block["page"] for block in book.passes()["blocks"]} == {"other"}
+    assert 'href="other.html#block-0"' in book.html("ledger")
+    assert 'href="ledger.html#blocks-other"' in book.html("other")
+    (book.root / "docs/other.md").unlink()
+    book.page(toctree.replace("other\n", ""))
+    assert book.passes()["blocks"] == []
+    assert "other.html" not in book.html("ledger")
+    assert not list((book.root / "build/proof/records").glob("page-other*"))
+
+
+def test_topics(book):
+    book.write("docs/index.md", "---\ntopics: [2]\n---\n\n# Title\n")
+    book.page("```{topic-coverage}\n```", name="coverage")
+    book.passes("-D", "suppress_warnings=toc.not_included")
+    coverage = json.loads((book.root / "build/html/coverage.json").read_text())
+    assert coverage["topics"] == {
+        "1": {"title": "One", "pages": []},
+        "2": {"title": "Two", "pages": ["index"]},
+    }
+    assert "1 of 2 topics" in book.html("coverage")
+    book.write("docs/index.md", "---\ntopics: [3]\n---\n\n# Title\n")
+    assert "there is no topic 3" in book.fails(
+        "-D", "suppress_warnings=toc.not_included"
+    )
+
+
+def test_gallery_script_runs_again_when_an_input_changes(book):
+    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
+    book.write(
+        "docs/conf.py",
+        CONF.replace('"topics"]', '"topics", "sphinx_gallery.gen_gallery"]')
+        + "sphinx_gallery_conf = {'examples_dirs': '../examples_src',"
+        "'gallery_dirs': 'examples', 'filename_pattern': r'/\\d\\d_',"
+        "'write_computation_times': False, 'image_scrapers': ()}\n",
+    )
+    script = (
+        '"""\nTitle\n=====\n\nText.\n{}"""\n\nprint(open("../src/data.txt").read())\n'
+    )
+    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
+    book.write("examples_src/10_a.py", script.format(""))
+    book.write("src/data.txt", "first answer")
+    book.page("```{toctree}\nexamples/index\n```")
+    assert origins(book.passes()) == ["ran", "ran"]
+    assert "first answer" in book.html("examples/10_a")
+    book.write("src/data.txt", "second answer")
+    assert origins(book.passes()) == ["ran", "ran"]
+    assert "second answer" in book.html("examples/10_a")
+    pasted = "\n.. code-block:: cpp\n\n    int pasted;\n"
+    book.write("examples_src/10_a.py", script.format(pasted))
+    assert "unproven cpp block" in book.fails()
+    book.write(
+        "examples_src/10_a.py",
+        script.format("") + "print('needs a hammer')\nraise SystemExit(77)\n",
+    )
+    (block,) = book.passes()["blocks"]
+    assert block["reason"] == "needs a hammer"
+    assert origins(book.passes()) == ["not_run"]
+
+
+def test_pytest_reads_the_pages(book):
+    shutil.copy(EXTENSIONS.parents[1] / "conftest.py", book.root)
+    book.page("""
+        ```{run} python
+        x = 1
+        ```
+
+        ```{run} python
+        y = 2
+        x / 0
+        ```
+
+        ```{run} console
+        $ true
+        ```
+        """)
+    book.write("docs/other.md", "```{run} python\n:needs: no_such_module\n1\n```\n")
+    command = [sys.executable, "-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROOF_")}
+    done = subprocess.run(
+        command,
+        cwd=book.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "docs/index.md:10: block failed: ZeroDivisionError" in done.stdout
+    assert "1 failed, 1 passed, 2 skipped" in done.stdout
+    assert "needs no_such_module" in done.stdout

@@ -1,0 +1,287 @@
+"""Gradients of opbook.rms_norm, and its in-place form, against eager PyTorch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opbook
+from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
+from gpu import needs_gpu
+from layouts import LAYOUTS, layouts
+
+# The default depends on the dtype, and these tests compare fp16 with fp64.
+EPS = torch.finfo(torch.float32).eps
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+OPERATORS = {"interface": opbook.rms_norm, "operator": torch.ops.opbook.rms_norm}
+
+
+def eager(input, weight=None, eps=None):
+    """Ask PyTorch: the shape argument is always the last dimension."""
+    return F.rms_norm(input, input.shape[-1:], weight, eps)
+
+
+def exact_gradients(grad, input, weight):
+    """The truth, in fp64, with the eps that fp32 sums take by default."""
+    wide = (t.double() for t in (grad, input, weight))
+    return gradients(lambda x, w: eager(x, w, EPS), *wide)
+
+
+def gradients(function, grad, *tensors):
+    """Gradients of the tensors, which keep their strides."""
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    return torch.autograd.grad(function(*leaves), leaves, grad)
+
+
+# [against_eager]
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", [2, 3, 128, 4097])
+@pytest.mark.parametrize("rows", [1, 5, 300])
+def test_equals_eager(device, dtype, hidden, rows):
+    input, grad = torch.randn(2, rows, hidden, device=device, dtype=dtype)
+    weight = torch.randn(hidden, device=device, dtype=dtype)
+    rtol, atol = TOLERANCES[dtype]
+    actual = gradients(lambda x, w: opbook.rms_norm(x, w, EPS), grad, input, weight)
+    exact = exact_gradients(grad, input, weight)
+    for got, want in zip(actual, exact, strict=True):
+        # Sums of many terms cancel: bound the error by the largest element.
+        atol = max(4 * rtol * want.abs().max().item(), atol)
+        torch.testing.assert_close(got.double(), want, rtol=4 * rtol, atol=atol)
+
+
+# [/against_eager]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(device, layout):
+    input = layouts(device, torch.float64)[layout]
+    weight = torch.randn(2 * input.shape[-1], device=device, dtype=torch.float64)[::2]
+    grad = torch.randn_like(input)
+    for got, want in zip(
+        gradients(opbook.rms_norm, grad, input, weight),
+        gradients(eager, grad, input, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want)
+
+
+def test_expanded_gradient(device):
+    input = torch.randn(6, 40, device=device, dtype=torch.float64)
+    grad = torch.ones((), device=device, dtype=torch.float64).expand(6, 40)
+    (got,), (want,) = (gradients(f, grad, input) for f in (opbook.rms_norm, eager))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("with_weight", [False, True])
+def test_gradcheck_and_gradgradcheck(device, operator, with_weight):
+    input = torch.randn(3, 5, device=device, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, device=device, dtype=torch.float64, requires_grad=True)
+    args = (input, weight if with_weight else None, 1e-5)
+    assert torch.autograd.gradcheck(OPERATORS[operator], args)
+    assert torch.autograd.gradgradcheck(OPERATORS[operator], args)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("needs", [(True, False), (False, True)])
+def test_only_the_gradients_asked_for(device, operator, needs):
+    input = torch.randn(3, 5, device=device).requires_grad_(needs[0])
+    weight = torch.randn(5, device=device).requires_grad_(needs[1])
+    OPERATORS[operator](input, weight).sum().backward()
+    assert (input.grad is not None, weight.grad is not None) == needs
+
+
+def test_the_backward_operator_computes_only_what_is_needed(device):
+    input, weight = torch.randn(3, 5, device=device), torch.randn(5, device=device)
+    _, rrms = torch.ops.opbook.rms_norm_forward(input, weight)
+    for needs in ((True, False), (False, True), (False, False)):
+        grads = torch.ops.opbook.rms_norm_backward(input, input, weight, rrms, *needs)
+        assert [bool(g.numel()) for g in grads] == list(needs)
+
+
+def test_a_gradient_of_the_backward_operator_is_refused(device):
+    input = torch.randn(3, 5, device=device, requires_grad=True)
+    _, rrms = torch.ops.opbook.rms_norm_forward(input.detach())
+    grad, _ = torch.ops.opbook.rms_norm_backward(input, input, None, rrms, True, False)
+    with pytest.raises(NotImplementedError, match="rms_norm_backward has no gradient"):
+        grad.sum().backward()
+
+
+def test_weight_of_another_dtype_gets_a_gradient_of_its_dtype(device):
+    input = torch.randn(8, 24, device=device, dtype=torch.bfloat16)
+    weight = torch.randn(24, device=device)
+    grad = torch.randn_like(input)
+    _, grad_weight = gradients(opbook.rms_norm, grad, input, weight)
+    _, exact = exact_gradients(grad, input, weight)
+    assert grad_weight.dtype == torch.float32
+    torch.testing.assert_close(grad_weight.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_a_complex_input_keeps_eagers_gradient(device):
+    input = torch.randn(3, 5, device=device, dtype=torch.complex64)
+    grad = torch.randn_like(input)
+    (got,), (want,) = (gradients(f, grad, input) for f in (opbook.rms_norm, eager))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_error_is_no_worse_than_eagers(device, dtype):
+    input, grad = torch.randn(2, 256, 1024, device=device, dtype=dtype)
+    weight = torch.randn(1024, device=device, dtype=dtype)
+    exact = exact_gradients(grad, input, weight)
+
+    def errors(function):
+        found = gradients(function, grad, input, weight)
+        pairs = zip(found, exact, strict=True)
+        return [(got.double() - want).abs().mean().item() for got, want in pairs]
+
+    for ours, eagers in zip(errors(opbook.rms_norm), errors(eager), strict=True):
+        assert ours <= 1.001 * eagers
+
+
+def test_backward_repeats_to_the_bit(device):
+    input, grad = torch.randn(2, 1000, 257, device=device)
+    weight = torch.randn(257, device=device)
+    first, second = (gradients(opbook.rms_norm, grad, input, weight) for _ in range(2))
+    assert all(map(torch.equal, first, second))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_opcheck(device, layout):
+    input = layouts(device)[layout].detach().requires_grad_()
+    weight = torch.randn(input.shape[-1], device=device, requires_grad=True)
+    ops = torch.ops.opbook
+    for op in (ops.rms_norm.default, ops.rms_norm_forward.default):
+        torch.library.opcheck(op, (input, weight))
+    with torch.no_grad():
+        _, rrms = ops.rms_norm_forward(input, weight)
+        for needs in ((True, True), (False, False)):
+            args = (torch.ones_like(input), input.detach(), weight.detach(), rrms)
+            torch.library.opcheck(ops.rms_norm_backward.default, (*args, *needs))
+
+
+def test_compiles_forward_and_backward(device):
+    def loss(input, weight):
+        return opbook.rms_norm(input, weight).sin().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    input, weight = torch.randn(6, 40, device=device), torch.randn(40, device=device)
+    for got, want in zip(
+        gradients(compiled, None, input, weight),
+        gradients(loss, None, input, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want)
+
+
+def test_bad_arguments_of_backward_raise(device):
+    input, weight = torch.randn(3, 5, device=device), torch.randn(5, device=device)
+    _, rrms = torch.ops.opbook.rms_norm_forward(input, weight)
+    backward = torch.ops.opbook.rms_norm_backward
+    with pytest.raises(
+        RuntimeError, match=r"rms_norm_backward.*grad.*\[3, 5\].*\[3, 4\]"
+    ):
+        backward(input[:, :4], input, weight, rrms, True, True)
+    with pytest.raises(RuntimeError, match=r"rms_norm_backward.*rrms.*\[2\]"):
+        backward(input, input, weight, rrms[:2], True, True)
+
+
+# [in_place]
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", [n for n in LAYOUTS if "expanded" not in n])
+def test_in_place_equals_eager_and_keeps_strides(device, layout, dtype):
+    input = layouts(device, dtype)[layout]
+    expected, strides, version = eager(input), input.stride(), input._version
+    assert opbook.rms_norm_(input) is input
+    assert input.stride() == strides
+    assert input._version > version
+    assert_close(input, expected)
+
+
+def test_in_place_writes_nothing_outside_its_view(device):
+    base = torch.full((6, 48), 7.0, device=device)
+    view = base[:, 4:44].copy_(torch.randn(6, 40))
+    opbook.rms_norm_(view)
+    assert (base[:, :4] == 7).all()
+    assert (base[:, 44:] == 7).all()
+
+
+IN_PLACE_ERRORS = {
+    "leaf_that_requires_grad": lambda x: (x.requires_grad_(), None),
+    "expanded": lambda x: (x[:1].expand(6, 40), None),
+    "weight_inside_input": lambda x: (x, x[2]),
+    "view_of_leaf": lambda x: (x.requires_grad_()[1:], None),
+}
+
+
+@pytest.mark.parametrize("operator", ["interface", "operator"])
+@pytest.mark.parametrize("case", IN_PLACE_ERRORS)
+def test_in_place_refuses_what_eager_refuses(device, case, operator):
+    function = {
+        "interface": opbook.rms_norm_,
+        "operator": torch.ops.opbook.rms_norm_,
+    }[operator]
+    args = IN_PLACE_ERRORS[case](torch.randn(6, 40, device=device))
+    # Eager has no rms_norm_; mul_ is its in-place operator of the same two tensors.
+    other = 2 if args[1] is None else args[1]
+    expected = outcome(lambda x: x.mul_(other), args[0])
+    assert isinstance(expected, RuntimeError)
+    assert_same_outcome(outcome(function, *args), expected)
+
+
+@pytest.mark.parametrize("operator", ["interface", "operator"])
+def test_in_place_gradient_is_eagers(device, operator):
+    function = {
+        "interface": opbook.rms_norm_,
+        "operator": torch.ops.opbook.rms_norm_,
+    }[operator]
+
+    def through(normalize_in_place):
+        def loss(input, weight):
+            hidden = input * 2
+            view = hidden[1:]
+            normalize_in_place(view, weight)
+            return hidden.sin().sum()
+
+        return loss
+
+    input, weight = torch.randn(6, 40, device=device), torch.randn(40, device=device)
+    got = gradients(through(function), None, input, weight)
+    want = gradients(
+        through(lambda x, w: x.copy_(eager(x.clone(), w))), None, input, weight
+    )
+    for actual, expected in zip(got, want, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_in_place_invalidates_what_backward_saved(device):
+    factor = torch.randn(6, 40, device=device)
+    product = torch.randn(6, 40, device=device, requires_grad=True) * factor
+    opbook.rms_norm_(factor)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_in_place_opcheck_and_compile(device):
+    input, weight = torch.randn(6, 40, device=device), torch.randn(40, device=device)
+    torch.library.opcheck(torch.ops.opbook.rms_norm_.default, (input.clone(), weight))
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def normalize(x):
+        x = x + 0
+        opbook.rms_norm_(x, weight)
+        return x * 2
+
+    assert_close(normalize(input), eager(input, weight) * 2)
+
+
+# [/in_place]
+
+
+@needs_gpu
+def test_cpu_and_gpu_agree():
+    input, grad = torch.randn(2, 64, 1000, dtype=torch.float64)
+    weight = torch.randn(1000, dtype=torch.float64)
+    on_cpu = gradients(opbook.rms_norm, grad, input, weight)
+    on_gpu = gradients(opbook.rms_norm, grad.cuda(), input.cuda(), weight.cuda())
+    for cpu, gpu in zip(on_cpu, on_gpu, strict=True):
+        torch.testing.assert_close(gpu.cpu(), cpu)
