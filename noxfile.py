@@ -123,6 +123,13 @@ def links(session: nox.Session) -> None:
     sphinx(session, python, out, "-t", "quick", "-b", "linkcheck", *session.posargs)
 
 
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Break the sources in every way of tests/mutants.toml: does a test notice?"""
+    python = book(session)
+    session.run(python, "tests/mutants.py", *session.posargs, external=True)
+
+
 # How the sessions work --------------------------------------------------------------
 
 

@@ -82,6 +82,17 @@ def test_gradcheck_and_gradgradcheck(device, operator, with_weight):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
+def test_first_gradients_are_the_same_with_create_graph(device, operator):
+    input = torch.randn(3, 5, device=device, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, device=device, dtype=torch.float64, requires_grad=True)
+    eps = 0.5  # large, so that a gradient without it differs
+    loss = OPERATORS[operator](input, weight, eps).sin().sum()
+    plain = torch.autograd.grad(loss, (input, weight), retain_graph=True)
+    with_graph = torch.autograd.grad(loss, (input, weight), create_graph=True)
+    torch.testing.assert_close(with_graph, plain)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("needs", [(True, False), (False, True)])
 def test_only_the_gradients_asked_for(device, operator, needs):
     input = torch.randn(3, 5, device=device).requires_grad_(needs[0])

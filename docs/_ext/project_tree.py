@@ -13,7 +13,10 @@ SUFFIXES = {".h", ".cpp", ".cu", ".py", ".toml"}
 
 
 class ProjectTree(SphinxDirective):
-    """The project's files, read from the disk, with the ones of this page marked."""
+    """The project's files, read from the disk, with the ones of this page marked.
+
+    Folders without a marked file stay closed.
+    """
 
     optional_arguments = 100
 
@@ -39,9 +42,14 @@ class ProjectTree(SphinxDirective):
                 line += nodes.inline("", " you are here", classes=["here-note"])
             if path.is_dir():
                 self.folders[str(path)] = sha256(path)
-                entry += self._list(_sources(path), path)
+                if self._is_open(path):
+                    entry += self._list(_sources(path), path)
             entries += entry
         return entries
+
+    def _is_open(self, folder: Path) -> bool:
+        name = folder.relative_to(ROOT).as_posix() + "/"
+        return any(marked.startswith(name) for marked in self.marked)
 
 
 def _sources(folder: Path) -> list[Path]:

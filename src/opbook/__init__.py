@@ -4,7 +4,9 @@
 import torch  # noqa: F401
 
 from opbook import _C  # noqa: F401  loads the library, which registers its operators
+from opbook.ops.add_one import add_one
 from opbook.ops.linear_gelu import linear_gelu
+from opbook.ops.matmul import matmul
 from opbook.ops.rms_norm import rms_norm, rms_norm_
 
-__all__ = ["linear_gelu", "rms_norm", "rms_norm_"]
+__all__ = ["add_one", "linear_gelu", "matmul", "rms_norm", "rms_norm_"]

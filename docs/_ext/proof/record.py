@@ -41,7 +41,8 @@ def driver() -> str:
 
 def record(name: str, sources: list[str], command: list[str]) -> Path:
     """Run the command and write the recording; a command that fails is not recorded."""
-    device = environment()["gpu"]
+    cards = environment()["gpu"].split(", ")
+    device = cards[0] if len(cards) == 1 else f"{len(cards)} x {cards[0]}"
     if not device:
         raise SystemExit("proof.record: no GPU here, so there is nothing to record")
     before = digests(files(sources))

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
 from . import evidence, gallery, run
@@ -170,20 +171,30 @@ def _ledger(env) -> dict:
     )
 
 
-def show(app, doctree, docname) -> None:
-    """Put the label on each block, and the table on the ledger page."""
-    if app.builder.format != "html":
-        return
-    origins = app.env.proof["origins"].get(docname, [])
-    claims = app.env.proof["claims"].get(docname, [])
-    for node in list(doctree.findall(_is_code)):
-        if (number := node.get("proof")) is None:
-            continue
-        node["classes"].append(f"proof-{origins[number].kind or 'unproven'}")
-        if not claims[number].get("output"):
-            wrapper = _outermost(node)
-            place = wrapper.parent.index(wrapper) + 1
-            wrapper.parent.insert(place, _label(app, docname, origins[number]))
+class Labels(SphinxPostTransform):
+    """Put its origin under each block."""
+
+    # sphinx-gallery replaces the blocks that have links at 5, and drops their number.
+    default_priority = 3
+    formats = ("html",)
+
+    def run(self, **kwargs) -> None:
+        docname = self.env.docname
+        origins = self.env.proof["origins"].get(docname, [])
+        claims = self.env.proof["claims"].get(docname, [])
+        for node in list(self.document.findall(_is_code)):
+            if (number := node.get("proof")) is None:
+                continue
+            node["classes"].append(f"proof-{origins[number].kind or 'unproven'}")
+            if not claims[number].get("output"):
+                wrapper = _outermost(node)
+                place = wrapper.parent.index(wrapper) + 1
+                label = _label(self.app, docname, origins[number])
+                wrapper.parent.insert(place, label)
+
+
+def show_ledger(app, doctree, docname) -> None:
+    """Put the table on the ledger page."""
     for node in list(doctree.findall(ledger)):
         titles = {name: app.env.titles[name].astext() for name in app.env.titles}
         json = "../" * docname.count("/") + "ledger.json"
@@ -237,7 +248,8 @@ def setup(app):
     app.connect("env-purge-doc", purge)
     app.connect("doctree-read", collect)
     app.connect("env-updated", resolve_all)
-    app.connect("doctree-resolved", show)
+    app.add_post_transform(Labels)
+    app.connect("doctree-resolved", show_ledger)
     app.connect("build-finished", prune)
     # Pages run code: one at a time, so that timings are not of each other.
     return {"version": "1", "env_version": 1, "parallel_read_safe": False}

@@ -36,7 +36,7 @@ def linear_gelu(
 
     Returns:
         A contiguous tensor of shape ``[..., out_features]`` and ``input``'s dtype. What
-        else :func:`torch.nn.functional.linear` accepts (a sparse weight, a bias that
+        else ``torch.nn.functional.linear`` accepts (a sparse weight, a bias that
         broadcasts) takes PyTorch's own path.
 
     Raises:
@@ -57,6 +57,8 @@ def linear_gelu(
             input, weight, bias, approximate
         )[0]
     return torch.ops.opbook.linear_gelu(input, weight, bias, approximate)
+
+
 # [/interface]
 
 
@@ -122,6 +124,8 @@ def _(
     _check(input, weight, bias, approximate)
     shape = (*input.shape[:-1], weight.shape[0])
     return input.new_empty(shape), input.new_empty(shape)
+
+
 # [/fake]
 
 
@@ -129,37 +133,49 @@ def _check(input, weight, bias, approximate) -> None:
     name = "opbook::linear_gelu"
     torch._check(
         input.dim() >= 1,
-        lambda: f"{name}: expected input to have at least 1 dimension, "
-        f"but got shape {list(input.shape)}",
+        lambda: (
+            f"{name}: expected input to have at least 1 dimension, "
+            f"but got shape {list(input.shape)}"
+        ),
     )
     torch._check(
         weight.dim() == 2 and weight.shape[1] == input.shape[-1],
-        lambda: f"{name}: expected weight of shape [out_features, {input.shape[-1]}], "
-        f"as input is {list(input.shape)}, but got {list(weight.shape)}",
+        lambda: (
+            f"{name}: expected weight of shape [out_features, {input.shape[-1]}], "
+            f"as input is {list(input.shape)}, but got {list(weight.shape)}"
+        ),
     )
     if bias is not None:
         torch._check(
             bias.dim() == 1 and bias.shape[0] == weight.shape[0],
-            lambda: f"{name}: expected bias of shape [{weight.shape[0]}], "
-            f"as weight is {list(weight.shape)}, but got {list(bias.shape)}",
+            lambda: (
+                f"{name}: expected bias of shape [{weight.shape[0]}], "
+                f"as weight is {list(weight.shape)}, but got {list(bias.shape)}"
+            ),
         )
     for argument, tensor in (("weight", weight), ("bias", bias)):
         if tensor is None:
             continue
         torch._check(
             tensor.device == input.device,
-            lambda argument=argument, tensor=tensor: f"{name}: expected {argument} on "
-            f"the device of input ({input.device}), but got {tensor.device}",
+            lambda argument=argument, tensor=tensor: (
+                f"{name}: expected {argument} on "
+                f"the device of input ({input.device}), but got {tensor.device}"
+            ),
         )
         torch._check(
             tensor.dtype == input.dtype,
-            lambda argument=argument, tensor=tensor: f"{name}: expected {argument} of "
-            f"input's dtype, {input.dtype}, but got {tensor.dtype}",
+            lambda argument=argument, tensor=tensor: (
+                f"{name}: expected {argument} of "
+                f"input's dtype, {input.dtype}, but got {tensor.dtype}"
+            ),
         )
     torch._check(
         approximate in ("none", "tanh"),
-        lambda: f"{name}: expected approximate to be 'none' or 'tanh', "
-        f"but got {approximate!r}",
+        lambda: (
+            f"{name}: expected approximate to be 'none' or 'tanh', "
+            f"but got {approximate!r}"
+        ),
     )
 
 

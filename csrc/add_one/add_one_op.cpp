@@ -1,0 +1,82 @@
+// opbook::add_one for PyTorch: schema, CPU kernel, and the call into the GPU launcher.
+#include "../tensors.h"
+#include "add_one.h"
+
+namespace opbook {
+
+namespace {
+
+struct Cpu {
+  explicit Cpu(const Tensor&) {}
+
+  // [cpu]
+  template <typename scalar_t>
+  void add_one(const scalar_t* input, scalar_t* output, int64_t count) const {
+    constexpr int64_t kElementsPerTask = 32768;  // at::internal::GRAIN_SIZE
+    torch::stable::parallel_for(0, count, kElementsPerTask,
+                                [&](int64_t begin, int64_t end) {
+                                  for (int64_t i = begin; i < end; ++i)
+                                    output[i] = plus_one(input[i]);
+                                });
+  }
+  // [/cpu]
+};
+
+#if defined(USE_CUDA)
+// [gpu]
+struct Gpu {
+  torch::stable::accelerator::DeviceGuard guard;
+  void* stream;
+
+  explicit Gpu(const Tensor& input)
+      : guard(input.get_device_index()),
+        stream(current_stream(input.get_device_index())) {}
+
+  template <typename scalar_t>
+  void add_one(const scalar_t* input, scalar_t* output, int64_t count) const {
+    check_launch("opbook::add_one", launch_add_one(input, output, count, stream));
+  }
+};
+// [/gpu]
+#endif
+
+// [run]
+// empty_like keeps the strides of an input whose elements lie side by side, in any
+// order of dimensions; then element i of the memory of one is element i of the other.
+// Other inputs (sliced, expanded) are copied into that layout first, as eager's result
+// would lie.
+template <typename Device>
+Tensor add_one(const Tensor& input) {
+  const Device device(input);
+  Tensor output = torch::stable::empty_like(input);
+  THO_DISPATCH_V2(
+      input.scalar_type(), "opbook::add_one", AT_WRAP([&] {
+        if (input.numel() == 0) return;
+        const bool same_layout = input.strides().equals(output.strides());
+        const Tensor source = same_layout ? input : torch::stable::copy_(output, input);
+        device.add_one(static_cast<const scalar_t*>(source.const_data_ptr()),
+                       static_cast<scalar_t*>(output.mutable_data_ptr()),
+                       input.numel());
+      }),
+      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  return output;
+}
+// [/run]
+
+}  // namespace
+
+// [register]
+STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) { m.def("add_one(Tensor input) -> Tensor"); }
+
+STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {
+  m.impl("add_one", TORCH_BOX(&add_one<Cpu>));
+}
+
+#if defined(USE_CUDA)
+STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
+  m.impl("add_one", TORCH_BOX(&add_one<Gpu>));
+}
+#endif
+// [/register]
+
+}  // namespace opbook

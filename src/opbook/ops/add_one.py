@@ -1,0 +1,54 @@
+"""add_one: interface, fake kernel and gradient of ``torch.ops.opbook.add_one``."""
+
+import torch
+from torch import Tensor
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+# [interface]
+def add_one(input: Tensor) -> Tensor:
+    """Add one to every element: ``input + 1``.
+
+    Args:
+        input: Any shape, any strides; fp16, bf16, fp32 or fp64. Integers, booleans and
+            complex numbers take PyTorch's own path, with its type promotion.
+
+    Returns:
+        A new tensor of the strides and dtype that ``input + 1`` has.
+
+    Raises:
+        TypeError: ``input`` is not a tensor.
+
+    Example:
+        >>> opbook.add_one(torch.tensor([1.0, 2.5]))
+        tensor([2.0000, 3.5000])
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            f"opbook.add_one: input must be a Tensor, but got {type(input).__name__}"
+        )
+    if input.dtype not in FLOATING:
+        return input + 1
+    return torch.ops.opbook.add_one(input)
+
+
+# [/interface]
+
+
+# [fake]
+@torch.library.register_fake("opbook::add_one")
+def _(input: Tensor) -> Tensor:
+    return torch.empty_like(input)
+
+
+# [/fake]
+
+
+# [autograd]
+def _backward(ctx, grad: Tensor) -> Tensor:
+    return grad
+
+
+torch.library.register_autograd("opbook::add_one", _backward)
+# [/autograd]

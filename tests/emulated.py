@@ -1,0 +1,166 @@
+"""Compile a GPU launcher for the CPU and call it: the Python side of gpu_emulator.h."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).parent
+# Launcher and kernels: checked at every access, and as HIP code, for 32 or 64 lanes.
+FLAGS = ["-std=c++20", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"]
+CHECKED = ["-O1", "-fsanitize=thread", "-fsanitize=alignment", "-D__HIP__"]
+LANES = {32: [], 64: ["-D__GFX9__"]}
+# A launch, kernel<types><<<configuration>>>(, and what it becomes.
+LAUNCH = re.compile(r"([\w:]+(?:<[^;{}()]*>)?)\s*<<<(.*?)>>>\s*\(", re.DOTALL)
+CALL = r"gpu_emulator::launch([=](auto... a) { \1(a...); }, \2)("
+CXX_NAMES = {
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+SCALARS = {
+    "bool": ctypes.c_bool,
+    "int": ctypes.c_int,
+    "long": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+
+
+class GpuFault(Exception):
+    """A launch that broke a rule; the message says which."""
+
+
+def missing_tool() -> str | None:
+    """Say what this machine lacks to run the emulator."""
+    if sys.platform != "linux":
+        return "the emulator needs Linux (ucontext, g++, nm)"
+    names = [name for name in ("g++", "nm", "c++filt") if shutil.which(name) is None]
+    return f"the emulator needs {', '.join(names)}" if names else None
+
+
+class Launcher(NamedTuple):
+    """One function of a library: its mangled name and its C++ parameter types."""
+
+    symbol: str
+    parameters: tuple[str, ...]
+
+    def takes(self, arguments: tuple) -> bool:
+        """Tell whether the tensors' dtypes are those of the pointers."""
+        return len(arguments) == len(self.parameters) and all(
+            CXX_NAMES[argument.dtype] == re.sub(r" const|\*", "", parameter)
+            for argument, parameter in zip(arguments, self.parameters, strict=True)
+            if isinstance(argument, Tensor)
+        )
+
+    def types(self) -> list:
+        """The parameters' ctypes."""
+        return [
+            ctypes.c_void_p if parameter.endswith("*") else SCALARS[parameter]
+            for parameter in self.parameters
+        ]
+
+
+class Gpu:
+    """The launchers of one ``.cu`` file, on an emulated GPU."""
+
+    def __init__(self, library: Path, warp_size: int) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._warp_size = warp_size
+        self._launchers = _launchers(library)
+
+    def launch(self, name: str, *arguments, order: str = "ascending", seed=0) -> None:
+        """Call the instance of ``name`` that fits the tensors, on a null stream.
+
+        Args:
+            name: A launcher that returns null or an error message.
+            arguments: Tensors, numbers, and None for a null pointer.
+            order: Which warps and lanes run first: ascending, descending or random.
+            seed: Of the random order.
+
+        Raises:
+            GpuFault: The launch broke a rule of the GPU.
+        """
+        arguments = (*arguments, None)
+        fitting = [each for each in self._launchers[name] if each.takes(arguments)]
+        if not fitting:
+            raise TypeError(f"no instance of {name} takes {arguments}")
+        function = self._library[fitting[0].symbol]
+        function.argtypes, function.restype = fitting[0].types(), ctypes.c_char_p
+        self._library.gpu_emulator_reset(self._warp_size, order.encode(), seed)
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                self._make_known(argument)
+        error = function(*(_plain(argument) for argument in arguments))
+        if error is not None:
+            raise GpuFault(error.decode())
+
+    def _make_known(self, tensor: Tensor) -> None:
+        """Allow accesses to the tensor's elements, and not to what lies between."""
+        if tensor.is_contiguous():
+            size = tensor.numel() * tensor.element_size()
+            begin = ctypes.c_void_p(tensor.data_ptr())
+            self._library.gpu_emulator_memory(begin, ctypes.c_int64(size))
+        else:
+            for part in tensor.unbind(0):
+                self._make_known(part)
+
+
+def build(source: Path, warp_size: int, folder: Path) -> Gpu:
+    """Compile a ``.cu`` file and the emulator into one library of ``folder``."""
+    headers = folder / "include" / "hip"
+    headers.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "gpu_emulator.h", headers / "hip_runtime.h")
+    runtime = folder / "gpu_emulator.o"
+    if not runtime.exists():
+        _run("g++", *FLAGS, "-O2", "-c", HERE / "gpu_emulator.cpp", "-o", runtime)
+    text, launches = LAUNCH.subn(CALL, source.read_text())
+    if launches == 0 or "<<<" in text:
+        raise ValueError(f"{source}: can't read its <<<...>>> launches")
+    rewritten = folder / f"{source.stem}.{warp_size}.cpp"
+    rewritten.write_text(f'#line 1 "{source}"\n{text}')
+    torch_headers = Path(torch.__file__).parent / "include"
+    includes = [f"-I{path}" for path in (source.parent, headers.parent, torch_headers)]
+    flags = [*FLAGS, *CHECKED, *LANES[warp_size], *includes]
+    # Without -fsanitize here: the linker must not add the sanitizers' libraries.
+    kernels, library = rewritten.with_suffix(".o"), rewritten.with_suffix(".so")
+    _run("g++", *flags, "-c", rewritten, "-o", kernels)
+    _run("g++", "-shared", "-Wl,-Bsymbolic", kernels, runtime, "-o", library)
+    return Gpu(library, warp_size)
+
+
+def _launchers(library: Path) -> dict[str, list[Launcher]]:
+    """Every function opbook::launch_* of a library, by its name."""
+    symbols = re.findall(r"_ZN6opbook\w*launch_\w+", _run("nm", "-D", library))
+    names = _run("c++filt", text="\n".join(symbols)).splitlines()
+    found: dict[str, list[Launcher]] = {}
+    for symbol, name in zip(symbols, names, strict=True):
+        # The demangler spells accumulate_t out.
+        name = name.replace("opbook::Accumulate<double>::type", "double")
+        name = re.sub(r"opbook::Accumulate<[\w:]+>::type", "float", name)
+        # char const* opbook::launch_x<types>(parameters)
+        function = re.search(r"opbook::(launch_\w+)(?:<.*>)?\((.*)\)$", name)
+        if function is not None:
+            launcher = Launcher(symbol, tuple(function[2].split(", ")))
+            found.setdefault(function[1], []).append(launcher)
+    return found
+
+
+def _plain(argument):
+    return argument.data_ptr() if isinstance(argument, Tensor) else argument
+
+
+def _run(*command, text: str | None = None) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], input=text, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stderr}")
+    return done.stdout

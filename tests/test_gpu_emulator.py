@@ -1,0 +1,364 @@
+"""The GPU kernels, run on the CPU at both warp sizes and in several orders.
+
+An order decides which warps and lanes run first, so a kernel that is right in one order
+by luck is wrong in another. The emulator also checks each access: see gpu_emulator.h.
+"""
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from eager import TOLERANCES, assert_close
+from emulated import GpuFault, build, missing_tool
+
+CSRC = Path(__file__).parents[1] / "csrc"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Compile each source once per warp size in a session."""
+    folder = tmp_path_factory.mktemp("emulated")
+    return functools.cache(lambda source, lanes: build(source, lanes, folder))
+
+
+@pytest.fixture(params=[32, 64], ids="warp_{}".format)
+def warp_size(request) -> int:
+    return request.param
+
+
+@pytest.fixture(params=["ascending", "descending", "random"])
+def launch(request, built, warp_size):
+    """Launch on the emulated GPU: launch("rms_norm", arguments of launch_rms_norm)."""
+
+    def launch(operator, *arguments, launcher=""):
+        gpu = built(CSRC / operator / f"{operator}.cu", warp_size)
+        name = f"launch_{launcher or operator}"
+        gpu.launch(name, *arguments, order=request.param)
+
+    return launch
+
+
+def not_written(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Memory for a result: what a kernel leaves out stays NaN."""
+    return torch.full(shape, torch.nan, dtype=dtype)
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def assert_close_to_exact(actual: torch.Tensor, exact: torch.Tensor) -> None:
+    """Compare sums of terms that cancel: the error is that of the largest one."""
+    rtol, atol = TOLERANCES[actual.dtype]
+    atol = max(4 * rtol * exact.abs().max().item(), atol)
+    torch.testing.assert_close(actual.double(), exact, rtol=4 * rtol, atol=atol)
+
+
+# rms_norm -----------------------------------------------------------------------------
+
+# A tail of a vector, of a warp of 32 and of 64, of a block, and none.
+HIDDEN = (1, 31, 33, 127, 128, 4096, 4097)
+ROWS = {
+    "not_aligned": lambda: torch.randn(3 * 128 + 1).half()[1:].view(3, 128),
+    "padded": lambda: torch.randn(3, 131).half()[:, :128],
+    "padded_and_aligned": lambda: torch.randn(3, 136).half()[:, :128],
+    "padded_with_a_tail": lambda: torch.randn(3, 136).half()[:, :127],
+    "one_row_with_a_tail": lambda: torch.randn(1, 127).half(),
+    "expanded": lambda: torch.randn(1, 128).half().expand(3, 128),
+}
+
+
+def weights(hidden: int, dtype: torch.dtype) -> tuple[torch.Tensor | None, ...]:
+    """None, one of the input's dtype, and one of the dtype that sums run in."""
+    weight = torch.randn(hidden)
+    return None, weight.to(dtype), weight.to(sum_dtype(dtype))
+
+
+def wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.double()
+
+
+def check_rms_norm(launch, input, weight, output=None, eps=1e-5):
+    """Launch forward; compare the output and the reciprocal RMS with fp64."""
+    rows, hidden = input.shape
+    exact = F.rms_norm(input.double(), (hidden,), wide(weight), eps)
+    exact_rrms = torch.rsqrt(input.double().square().mean(1) + eps)
+    output = not_written(rows, hidden, dtype=input.dtype) if output is None else output
+    rrms = not_written(rows, dtype=sum_dtype(input.dtype))
+    strides = input.stride(0), output.stride(0)
+    launch(
+        "rms_norm",
+        input,
+        strides[0],
+        weight,
+        output,
+        strides[1],
+        rrms,
+        rows,
+        hidden,
+        eps,
+    )
+    assert_close(output, exact.to(input.dtype))
+    assert_close(rrms, exact_rrms.to(rrms.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_rms_norm(launch, hidden, dtype):
+    input = torch.randn(3, hidden, dtype=dtype)
+    for weight in weights(hidden, dtype):
+        check_rms_norm(launch, input, weight)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rms_norm_of_rows(launch, rows):
+    input = ROWS[rows]()
+    check_rms_norm(launch, input, torch.randn(input.shape[1]))
+
+
+@pytest.mark.parametrize("rows", ["not_aligned", "padded", "padded_and_aligned"])
+def test_rms_norm_in_place(launch, rows):
+    input = ROWS[rows]()
+    check_rms_norm(launch, input, torch.randn(input.shape[1]), output=input)
+
+
+def test_rms_norm_without_its_second_result(launch):
+    input, output = torch.randn(2, 128), not_written(2, 128, dtype=torch.float32)
+    launch("rms_norm", input, 128, None, output, 128, None, 2, 128, 1e-5)
+    assert_close(output, F.rms_norm(input, (128,), eps=1e-5))
+
+
+def far_apart() -> torch.Tensor:
+    """Two rows, 2^31 elements apart. Only the pages that are touched take memory."""
+    matrix = torch.empty(2**31 + 128, dtype=torch.half).as_strided((2, 128), (2**31, 1))
+    return matrix.copy_(torch.randn(2, 128))
+
+
+def test_rms_norm_of_rows_2_to_the_31_elements_apart(launch):
+    check_rms_norm(launch, far_apart(), torch.randn(128), output=far_apart())
+
+
+def test_rms_norm_of_squares_beyond_fp16(launch):
+    check_rms_norm(launch, torch.full((1, 128), 300.0, dtype=torch.half), None)
+
+
+def test_rms_norm_passes_on_what_the_gpu_says(launch):
+    input, too_short = torch.randn(1, 128), torch.randn(127)
+    arguments = (input, 128, too_short, input.clone(), 128, None, 1, 128, 1e-5)
+    with pytest.raises(GpuFault, match="reads out of bounds"):
+        launch("rms_norm", *arguments)
+
+
+def check_rms_norm_gradients(launch, grad, input, weight, eps=1e-5):
+    """Launch both kernels of backward; compare with eager's gradients in fp64."""
+    rows, hidden = input.shape
+    leaf = input.double().requires_grad_()
+    ones = torch.ones(hidden, dtype=torch.double)
+    wide_weight = (ones if weight is None else weight.double()).requires_grad_()
+    output = F.rms_norm(leaf, (hidden,), wide_weight, eps)
+    exact = torch.autograd.grad(output, (leaf, wide_weight), grad.double())
+    rrms = torch.rsqrt(input.double().square().mean(1) + eps).to(sum_dtype(input.dtype))
+    operands = grad, grad.stride(0), input, input.stride(0)
+
+    grad_input = not_written(rows, hidden, dtype=input.dtype)
+    arguments = (*operands, weight, rrms, grad_input, rows, hidden)
+    launch("rms_norm", *arguments, launcher="rms_norm_input_gradient")
+    assert_close_to_exact(grad_input, exact[0])
+
+    partial = not_written(min(rows, 128), hidden, dtype=rrms.dtype)
+    grad_weight = not_written(hidden, dtype=rrms.dtype)
+    arguments = (*operands, rrms, partial, grad_weight, rows, hidden)
+    launch("rms_norm", *arguments, launcher="rms_norm_weight_gradient")
+    assert_close_to_exact(grad_weight, exact[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_rms_norm_gradients(launch, hidden, dtype):
+    input, grad = torch.randn(2, 3, hidden, dtype=dtype)
+    for weight in weights(hidden, dtype):
+        check_rms_norm_gradients(launch, grad, input, weight)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rms_norm_gradients_of_rows(launch, rows):
+    input, weight = ROWS[rows](), torch.randn(ROWS[rows]().shape[1])
+    contiguous = torch.randn(input.shape).half()
+    check_rms_norm_gradients(launch, contiguous, input, weight)
+    check_rms_norm_gradients(launch, input, contiguous, weight)
+
+
+@pytest.mark.parametrize("rows", [127, 128, 129, 300])
+def test_rms_norm_gradients_of_many_rows(launch, rows):
+    input, grad = torch.randn(2, rows, 33)
+    check_rms_norm_gradients(launch, grad, input, torch.randn(33))
+
+
+def test_rms_norm_gradients_of_rows_2_to_the_31_elements_apart(launch):
+    check_rms_norm_gradients(launch, far_apart(), far_apart(), torch.randn(128))
+
+
+# add_one ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [1, 31, 255, 256, 257, 1000])
+def test_add_one(launch, count, dtype):
+    input = torch.randn(count, dtype=dtype)
+    output = not_written(count, dtype=dtype)
+    launch("add_one", input, output, count)
+    torch.testing.assert_close(output, input + 1, rtol=0, atol=0)
+    launch("add_one", input, input, count)
+    torch.testing.assert_close(input, output, rtol=0, atol=0)
+
+
+# matmul -------------------------------------------------------------------------------
+
+
+def check_matmul(launch, launcher, left, right):
+    """Launch on matrices of any strides; compare with fp64."""
+    output = not_written(left.shape[0], right.shape[1], dtype=left.dtype)
+    sizes = *left.shape, right.shape[1]
+    arguments = (left, *left.stride(), right, *right.stride(), output, *sizes)
+    launch("matmul", *arguments, launcher=launcher)
+    assert_close_to_exact(output, left.double() @ right.double())
+
+
+@pytest.mark.parametrize("launcher", ["matmul", "matmul_naive"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (16, 16, 16), (17, 33, 15), (3, 0, 5)], ids=str
+)
+def test_matmul(launch, shape, dtype, launcher):
+    rows, inner, columns = shape
+    left = torch.randn(rows, inner, dtype=dtype)
+    right = torch.randn(inner, columns, dtype=dtype)
+    check_matmul(launch, launcher, left, right)
+    left = torch.randn(inner, 2 * rows, dtype=dtype).t()[::2]
+    check_matmul(launch, launcher, left, right.t().contiguous().t())
+
+
+@pytest.mark.parametrize("launcher", ["matmul", "matmul_naive"])
+def test_matmul_of_rows_2_to_the_31_elements_apart(launch, launcher):
+    left = far_apart()[:, :24]
+    check_matmul(launch, launcher, left, torch.randn(24, 3).half())
+    check_matmul(launch, launcher, torch.randn(3, 24).half(), left.t())
+
+
+@pytest.mark.parametrize("launcher", ["matmul", "matmul_naive"])
+def test_matmul_sums_in_fp32(launch, launcher):
+    ones = torch.ones(1, 600, dtype=torch.bfloat16)  # a sum in bf16 ends at 256
+    check_matmul(launch, launcher, ones, ones.t())
+
+
+# The emulator itself ------------------------------------------------------------------
+
+FAULTY = r"""
+#include "portable.h"
+namespace opbook {
+
+__global__ void faulty_kernel(int fault, float* data) {
+  __shared__ float shared[64];
+  __shared__ float never_written[64];
+  const int t = threadIdx.x;
+  shared[t] = t;
+  if (fault < 0) never_written[t] = t;
+  if (fault != 1) __syncthreads();
+  float value = shared[t ^ 1];
+  if (fault == 2) shared[t] = value;
+  if (fault == 3) value += never_written[t];
+  if (fault == 4 && t < 40) __syncthreads();
+  if (fault == 5 && t < 40) value = shuffle_xor(value, 1);
+  if (fault == 6 && t == 7) return;
+  if (fault == 7) shared[0] = value;
+  if (fault == 8) value += data[t + 1];
+  if (fault == 9) data[-1 - t] = value;
+  if (fault == 10) value += *reinterpret_cast<const double*>(data + (t & 1));
+  if (fault == 11) value = shuffle_xor(value, 63);
+  if (fault == 12) value = shuffle_xor(value, 16);
+  if (fault == 13) {
+    if (t < 32) __syncthreads();
+    else __syncthreads();
+  }
+  __syncthreads();
+  if (fault == 14) data[0] = value;
+  if (fault == 15) value += data[t ^ 1];
+  data[t] = value;
+}
+
+__global__ void blocks_kernel(float* data) { data[0] += blockIdx.x; }
+
+const char* launch_faulty(int fault, int threads, float* data, void* stream) {
+  if (fault == 16) blocks_kernel<<<2, 1, 0, static_cast<gpuStream_t>(stream)>>>(data);
+  else faulty_kernel<<<1, threads, 0, static_cast<gpuStream_t>(stream)>>>(fault, data);
+  const auto status = gpuGetLastError();
+  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+}
+}  // namespace opbook
+"""
+FAULTS = {
+    1: "race: .* shared memory|shared memory that the block has not written",
+    2: "race: .* shared memory",
+    3: "shared memory that the block has not written",
+    4: "divergent barrier",
+    5: "divergent shuffle",
+    6: "divergent barrier",
+    7: "race: .* shared memory",
+    8: "reads out of bounds",
+    9: "writes out of bounds",
+    10: "not aligned",
+    13: "divergent barrier",
+    14: "race: writes global memory",
+    15: "race: .* global memory",
+    16: "race: .* another block",
+}
+
+
+@pytest.fixture(params=["ascending", "descending", "random"])
+def faulty(request, built, warp_size, tmp_path_factory):
+    """Launch the kernel above, with one of its faults."""
+    source = tmp_path_factory.getbasetemp() / "csrc" / "faulty.cu"
+    source.parent.mkdir(exist_ok=True)
+    if not source.exists():
+        source.write_text(FAULTY.replace("portable.h", str(CSRC / "portable.h")))
+    gpu = built(source, warp_size)
+    return functools.partial(gpu.launch, "launch_faulty", order=request.param)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_an_error(faulty, fault):
+    with pytest.raises(GpuFault, match=FAULTS[fault]):
+        faulty(fault, 64, torch.zeros(64))
+
+
+def test_a_right_kernel_runs_after_a_fault(faulty):
+    data = torch.zeros(64)
+    with pytest.raises(GpuFault):
+        faulty(7, 64, data)
+    faulty(0, 64, data)
+    torch.testing.assert_close(data, (torch.arange(64) ^ 1).float())
+
+
+def test_a_shuffle_is_as_wide_as_the_warp(faulty, warp_size):
+    """Lane 0 of 64 has a lane 63; of 32, HIP gives a lane its own value."""
+    data = torch.zeros(64)
+    faulty(11, 64, data)
+    partner = torch.arange(64) ^ 63 ^ 1 if warp_size == 64 else torch.arange(64) ^ 1
+    torch.testing.assert_close(data, partner.float())
+
+
+@pytest.mark.parametrize("threads", [0, 1025])
+def test_a_block_that_no_gpu_takes_is_an_error(faulty, threads):
+    with pytest.raises(GpuFault, match="invalid configuration"):
+        faulty(0, threads, torch.zeros(64))
+
+
+def test_a_shuffle_from_a_lane_beyond_the_block_is_an_error(faulty):
+    with pytest.raises(GpuFault, match="lane that the warp does not have"):
+        faulty(12, 48, torch.zeros(48))
