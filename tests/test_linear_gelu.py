@@ -273,7 +273,7 @@ def test_the_operator_itself_rejects_what_the_interface_rejects(device, op):
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("features", [1, 64])  # cuBLASLt's epilogue needs more than one
 def test_nan_inf_zero_and_the_tails(device, dtype, approximate, grad, features):
-    # cuBLASLt multiplies z by 1 + tanh before it halves, so the type's maximum overflows.
+    # cuBLASLt multiplies z by 1 + tanh before it halves: the type's maximum overflows.
     largest = torch.finfo(dtype).max / 4
     values = [NAN, INF, -INF, largest, -largest, 0.0, 1e-3, -1e-3, 1, -1, 3, -3, -5, -9]
     input = torch.zeros(len(values), features, device=device, dtype=dtype)
