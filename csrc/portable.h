@@ -59,6 +59,12 @@ constexpr int kMinWarpSize = 32;
 constexpr int kMaxWarpSize = 64;
 constexpr int kMaxThreads = 1024;
 
+// What the runtime says of the last launch: null, or why it could not start.
+inline const char* launch_error() {
+  const auto status = gpuGetLastError();
+  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+}
+
 template <typename T>
 __device__ inline T shuffle_xor(T value, int lane_mask) {
 #if defined(__HIP__)

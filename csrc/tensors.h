@@ -46,6 +46,16 @@ inline bool is_float8(ScalarType dtype) {
          dtype == ScalarType::Float8_e8m0fnu;
 }
 
+template <typename T>
+const T* data_of(const Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+template <typename T>
+T* mutable_data_of(const Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
 // `op` is the operator's full name, `name` the argument's, `input` what it must match.
 inline void check_same_device(const char* op, const char* name, const Tensor& tensor,
                               const Tensor& input) {
@@ -59,12 +69,25 @@ inline void check_launch(const char* op, const char* error) {
 }
 
 #if defined(USE_CUDA)
+// [gpu]
 // The stream that the caller's other work on this device is queued on.
 inline void* current_stream(int32_t device_index) {
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
   return stream;
 }
+
+// While it lives, allocations and launches go to the device of `tensor`, whose current
+// stream it knows.
+struct GpuOf {
+  torch::stable::accelerator::DeviceGuard guard;
+  void* stream;
+
+  explicit GpuOf(const Tensor& tensor)
+      : guard(tensor.get_device_index()),
+        stream(current_stream(tensor.get_device_index())) {}
+};
+// [/gpu]
 #endif
 
 }  // namespace opbook

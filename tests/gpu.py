@@ -1,7 +1,28 @@
-"""Marks of the tests that need a GPU."""
+"""What the tests that need a GPU share."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 
 HAS_GPU = torch.cuda.is_available()  # True on ROCm too: its tensors are "cuda" tensors
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA or ROCm GPU")
+
+
+def on_a_busy_stream(function: Callable, late: torch.Tensor) -> torch.Tensor:
+    """Call an operator on a side stream where its input is not there yet.
+
+    Args:
+        function: Takes one tensor. If it launches on another stream, it reads zeros.
+        late: What the input holds once the stream has come to it.
+    """
+    input = torch.zeros_like(late, requires_grad=False)
+    function(input)  # loads the kernel: a first launch waits for the whole GPU
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)  # cycles: about 0.1 s
+        input.copy_(late.detach())
+        output = function(input)
+    side.synchronize()
+    return output

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-// The linker's names for this library's statics without a value: the shared memory.
+// The linker's names for this library's variables without a value: the shared memory.
 extern char __bss_start __attribute__((visibility("hidden")));
 extern char _end __attribute__((visibility("hidden")));
 

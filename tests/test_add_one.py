@@ -5,7 +5,7 @@ import torch
 
 import opbook
 from eager import assert_same_outcome, outcome
-from gpu import needs_gpu
+from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -100,14 +100,7 @@ def test_more_elements_than_the_grid_has_threads():
 @needs_gpu
 def test_runs_on_the_current_stream():
     late = torch.randn(1024, device="cuda")
-    input = torch.zeros_like(late)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # cycles: the input arrives about 0.1 s late
-        input.copy_(late)
-        output = opbook.add_one(input)
-    side.synchronize()
+    output = on_a_busy_stream(opbook.add_one, late)
     torch.testing.assert_close(output, eager(late), rtol=0, atol=0)
 
 

@@ -5,7 +5,7 @@ import torch
 
 import opbook
 from eager import assert_same_outcome, outcome
-from gpu import needs_gpu
+from gpu import needs_gpu, on_a_busy_stream
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 VERSIONS = {
@@ -216,14 +216,7 @@ def test_rows_2_to_the_31_elements_apart():
 @pytest.mark.parametrize("version", VERSIONS)
 def test_runs_on_the_current_stream(version):
     late = torch.randn(64, 64, device="cuda")
-    input = torch.zeros_like(late)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # cycles: the input arrives about 0.1 s late
-        input.copy_(late)
-        output = VERSIONS[version](input, late)
-    side.synchronize()
+    output = on_a_busy_stream(lambda input: VERSIONS[version](input, late), late)
     assert_within_rounding(output, late, late)
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import opbook
 from eager import assert_close, assert_same_outcome, outcome
-from gpu import needs_gpu
+from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -244,15 +244,7 @@ def test_more_than_2_to_the_31_elements(device):
 @needs_gpu
 def test_runs_on_the_current_stream():
     late = torch.randn(64, 4096, device="cuda")
-    input = torch.zeros_like(late)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # cycles: the input arrives about 0.1 s late
-        input.copy_(late)
-        output = opbook.rms_norm(input)
-    side.synchronize()
-    assert_close(output, eager(late))
+    assert_close(on_a_busy_stream(opbook.rms_norm, late), eager(late))
 
 
 @needs_gpu

@@ -13,8 +13,7 @@ const char* launch_add_one(const scalar_t* input, scalar_t* output, int64_t coun
   const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMaxBlocks);
   add_one_kernel<scalar_t>
       <<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output, count);
-  const auto status = gpuGetLastError();
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+  return launch_error();
 }
 
 #define OPBOOK_INSTANTIATE(scalar_t) \

@@ -24,13 +24,8 @@ struct Cpu {
 
 #if defined(USE_CUDA)
 // [gpu]
-struct Gpu {
-  torch::stable::accelerator::DeviceGuard guard;
-  void* stream;
-
-  explicit Gpu(const Tensor& input)
-      : guard(input.get_device_index()),
-        stream(current_stream(input.get_device_index())) {}
+struct Gpu : GpuOf {
+  using GpuOf::GpuOf;
 
   template <typename scalar_t>
   void add_one(const scalar_t* input, scalar_t* output, int64_t count) const {
@@ -49,16 +44,15 @@ template <typename Device>
 Tensor add_one(const Tensor& input) {
   const Device device(input);
   Tensor output = torch::stable::empty_like(input);
-  THO_DISPATCH_V2(
-      input.scalar_type(), "opbook::add_one", AT_WRAP([&] {
-        if (input.numel() == 0) return;
-        const bool same_layout = input.strides().equals(output.strides());
-        const Tensor source = same_layout ? input : torch::stable::copy_(output, input);
-        device.add_one(static_cast<const scalar_t*>(source.const_data_ptr()),
-                       static_cast<scalar_t*>(output.mutable_data_ptr()),
-                       input.numel());
-      }),
-      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  THO_DISPATCH_V2(input.scalar_type(), "opbook::add_one", AT_WRAP([&] {
+                    if (input.numel() == 0) return;
+                    const bool same_layout = input.strides().equals(output.strides());
+                    const Tensor source =
+                        same_layout ? input : torch::stable::copy_(output, input);
+                    device.add_one(data_of<scalar_t>(source),
+                                   mutable_data_of<scalar_t>(output), input.numel());
+                  }),
+                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
   return output;
 }
 // [/run]

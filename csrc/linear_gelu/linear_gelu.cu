@@ -26,8 +26,7 @@ const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t 
                                 : gelu_kernel<scalar_t, Gelu::kErf, kWidth>;
   kernel<<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output,
                                                                     vectors, numel);
-  const auto status = gpuGetLastError();
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+  return launch_error();
 }
 
 #define OPBOOK_INSTANTIATE(scalar_t)                                                 \

@@ -112,9 +112,8 @@ template <typename Epilogue>
 void apply(const Epilogue& epilogue, const Tensor& input, Tensor& output, Gelu form) {
   THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
                     if (output.numel() == 0) return;
-                    epilogue(static_cast<const scalar_t*>(input.const_data_ptr()),
-                             static_cast<scalar_t*>(output.mutable_data_ptr()),
-                             output.numel(), form);
+                    epilogue(data_of<scalar_t>(input),
+                             mutable_data_of<scalar_t>(output), output.numel(), form);
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
 }

@@ -9,11 +9,6 @@ dim3 grid_for(int64_t rows, int64_t columns) {
   return dim3((rows + kTile - 1) / kTile * ((columns + kTile - 1) / kTile));
 }
 
-const char* launch_error() {
-  const auto status = gpuGetLastError();
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
-}
-
 }  // namespace
 
 // [launch]

@@ -51,10 +51,10 @@ struct Cpu {
 
   template <typename scalar_t>
   void operator()(const Tensor& input, const Tensor& other, scalar_t* output) const {
-    const Matrix<scalar_t> left{static_cast<const scalar_t*>(input.const_data_ptr()),
-                                input.stride(0), input.stride(1)};
+    const Matrix<scalar_t> left{data_of<scalar_t>(input), input.stride(0),
+                                input.stride(1)};
     const Tensor rows_of_other = torch::stable::contiguous(other);
-    const auto* right = static_cast<const scalar_t*>(rows_of_other.const_data_ptr());
+    const auto* right = data_of<scalar_t>(rows_of_other);
     const int64_t inner = input.size(1), columns = other.size(1);
     const int64_t work = std::max<int64_t>(1, inner * columns);
     const int64_t rows_per_task = std::max<int64_t>(1, 32768 / work);
@@ -70,23 +70,17 @@ struct Cpu {
 #if defined(USE_CUDA)
 // [gpu]
 template <bool kNaive>
-struct Gpu {
-  torch::stable::accelerator::DeviceGuard guard;
-  void* stream;
-
-  explicit Gpu(const Tensor& input)
-      : guard(input.get_device_index()),
-        stream(current_stream(input.get_device_index())) {}
+struct Gpu : GpuOf {
+  using GpuOf::GpuOf;
 
   template <typename scalar_t>
   void operator()(const Tensor& input, const Tensor& other, scalar_t* output) const {
     const auto launch =
         kNaive ? launch_matmul_naive<scalar_t> : launch_matmul<scalar_t>;
     const char* error =
-        launch(static_cast<const scalar_t*>(input.const_data_ptr()), input.stride(0),
-               input.stride(1), static_cast<const scalar_t*>(other.const_data_ptr()),
-               other.stride(0), other.stride(1), output, input.size(0), input.size(1),
-               other.size(1), stream);
+        launch(data_of<scalar_t>(input), input.stride(0), input.stride(1),
+               data_of<scalar_t>(other), other.stride(0), other.stride(1), output,
+               input.size(0), input.size(1), other.size(1), stream);
     check_launch("opbook::matmul", error);
   }
 };
@@ -102,8 +96,7 @@ Tensor matmul(const Tensor& input, const Tensor& other) {
   Tensor output = torch::stable::new_empty(input, shape);
   THO_DISPATCH_V2(input.scalar_type(), "opbook::matmul", AT_WRAP([&] {
                     if (output.numel() == 0) return;
-                    device(input, other,
-                           static_cast<scalar_t*>(output.mutable_data_ptr()));
+                    device(input, other, mutable_data_of<scalar_t>(output));
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
   return output;

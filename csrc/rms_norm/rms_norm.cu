@@ -29,11 +29,6 @@ bool rows_are_aligned(const scalar_t* data, int64_t stride, int64_t rows) {
          (rows == 1 || stride * sizeof(scalar_t) % kVectorBytes == 0);
 }
 
-const char* launch_error() {
-  const auto status = gpuGetLastError();
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
-}
-
 }  // namespace
 
 // [launch]

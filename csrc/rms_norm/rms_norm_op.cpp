@@ -189,48 +189,30 @@ struct Cpu {
 
 #if defined(USE_CUDA)
 // [gpu]
-// Makes the tensors' device current, so that launches and allocations happen there.
-class Gpu {
- public:
-  explicit Gpu(const Tensor& input)
-      : guard_(input.get_device_index()),
-        stream_(current_stream(input.get_device_index())) {}
+struct Gpu : GpuOf {
+  using GpuOf::GpuOf;
 
   template <typename... Args>
   void normalize(Args... args) const {
-    check_launch("opbook::rms_norm", launch_rms_norm(args..., stream_));
+    check_launch("opbook::rms_norm", launch_rms_norm(args..., stream));
   }
 
   template <typename... Args>
   void input_gradient(Args... args) const {
     check_launch("opbook::rms_norm_backward",
-                 launch_rms_norm_input_gradient(args..., stream_));
+                 launch_rms_norm_input_gradient(args..., stream));
   }
 
   template <typename... Args>
   void weight_gradient(Args... args) const {
     check_launch("opbook::rms_norm_backward",
-                 launch_rms_norm_weight_gradient(args..., stream_));
+                 launch_rms_norm_weight_gradient(args..., stream));
   }
-
- private:
-  torch::stable::accelerator::DeviceGuard guard_;
-  void* stream_;
 };
 // [/gpu]
 #endif
 
 // [run]
-template <typename T>
-const T* data_of(const Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-
-template <typename T>
-T* mutable_data_of(const Tensor& tensor) {
-  return static_cast<T*>(tensor.mutable_data_ptr());
-}
-
 ScalarType accumulate_dtype(const Tensor& input) {
   return input.scalar_type() == ScalarType::Double ? ScalarType::Double
                                                    : ScalarType::Float;
