@@ -575,7 +575,7 @@ def free_bytes(device: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for free memory")
-@pytest.mark.parametrize("approximate", FORMS)
+@pytest.mark.parametrize("approximate", ["tanh"])  # both forms index alike
 def test_more_than_2_to_the_31_elements(device, approximate):
     if free_bytes(device) < 12 * 2**30:
         pytest.skip("needs 12 GiB of free memory")

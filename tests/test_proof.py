@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 import proof.run
 
 proof.run.PRELOAD = []  # these pages need no torch
-extensions = ["myst_parser", "proof", "topics"]
+extensions = ["myst_parser", "proof", "topics", "code_step"]
 myst_enable_extensions = ["colon_fence"]
 html_theme = "basic"
 """
@@ -327,6 +328,26 @@ def test_python_include_needs_executed_lines(book):
     assert origins(book.passes())[0] == "ran"
     book.write("src/module.py", MODULE.replace("-1", "-2"))
     assert origins(book.passes())[0] == "ran"  # the page ran again by itself
+
+
+def test_code_step_lights_a_region(book):
+    source = "# [old]\nfirst = 1\n# [/old]\n# [new]\nsecond = 2\n# [/new]\n"
+    book.write("step.toml", source)
+    step = """
+        ```{code-step} ../step.toml
+        :not-run: it is shown for its colours
+        :start-after: "[old]"
+        :new: NAME
+        ```
+        """
+    book.page(step.replace("NAME", "new"))
+    assert book.build().returncode == 0
+    html = (book.root / "build/html/index.html").read_text()
+    lit = re.findall(r'<span class="hll">(.*)', html)
+    assert "second" in str(lit)
+    assert "first" not in str(lit)
+    book.page(step.replace("NAME", "absent"))
+    assert "has no region [absent]" in book.build().stderr
 
 
 def test_include_without_a_run(book):

@@ -1,6 +1,5 @@
-"""``code-step``: a file with the lines lit that an older version does not have."""
+"""``code-step``: part of a file, with the lines lit that this page adds to it."""
 
-import difflib
 from pathlib import Path
 
 from docutils import nodes
@@ -10,35 +9,45 @@ from proof.directives import ProvenInclude
 
 
 class CodeStep(ProvenInclude):
-    """``literalinclude`` with the option ``:since: OLDER_FILE``."""
+    """``literalinclude`` with the option ``:new: NAME``.
 
-    option_spec = ProvenInclude.option_spec | {"since": directives.unchanged_required}
+    NAME is a region of the file, the lines between the comments ``[NAME]`` and
+    ``[/NAME]``: no line numbers to keep in step with the file.
+    """
+
+    option_spec = ProvenInclude.option_spec | {"new": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
-        if since := self.options.pop("since", None):
-            _, old = self.env.relfn2path(since)
-            _, new = self.env.relfn2path(self.arguments[0])
-            self.env.note_dependency(old)
-            added = _added(Path(old), Path(new))
-            lit = [
-                str(place)
-                for place, number in enumerate(self.selected(new), 1)
-                if number in added
-            ]
-            if lit:
-                self.options["emphasize-lines"] = ",".join(lit)
+        if name := self.options.pop("new", None):
+            _, path = self.env.relfn2path(self.arguments[0])
+            try:
+                new = region(Path(path), name)
+            except ValueError as error:
+                raise self.error(f"code-step: {error}") from error
+            shown = enumerate(self.selected(path), 1)
+            lit = [str(place) for place, number in shown if number in new]
+            if not lit:
+                raise self.error(f"code-step: no line of [{name}] is shown")
+            self.options["emphasize-lines"] = ",".join(lit)
         return super().run()
 
 
-def _added(old: Path, new: Path) -> set[int]:
-    before, after = (p.read_text(encoding="utf-8").splitlines() for p in (old, new))
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    return {
-        number + 1
-        for tag, _, _, start, stop in matcher.get_opcodes()
-        if tag in ("insert", "replace")
-        for number in range(start, stop)
-    }
+def region(path: Path, name: str) -> range:
+    """Line numbers between the markers of a region, counted from 1.
+
+    Raises:
+        ValueError: when the file lacks one of the markers.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    marks = [
+        number
+        for mark in (f"[{name}]", f"[/{name}]")
+        for number, line in enumerate(lines, 1)
+        if mark in line
+    ]
+    if len(marks) != 2:
+        raise ValueError(f"{path.name} has no region [{name}]")
+    return range(marks[0] + 1, marks[1])
 
 
 def setup(app):
