@@ -11,7 +11,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from . import evidence
-from .evidence import EVIDENCE, ROOT, Record, digests, environment, relative, store
+from .evidence import (
+    BUILD_CONFIG,
+    EVIDENCE,
+    ROOT,
+    Record,
+    digests,
+    environment,
+    relative,
+    store,
+)
 
 LIBRARY, SETUP = "build:library", "build:setup"
 TEMP = ROOT / "build" / "temp"
@@ -65,11 +74,10 @@ def _is_importable() -> bool:
 
 def _install() -> None:
     """Run pip; the objects stay in build/temp, so that ninja knows what is done."""
-    extra = EVIDENCE / "build_ext.cfg"
-    extra.parent.mkdir(parents=True, exist_ok=True)
+    BUILD_CONFIG.parent.mkdir(parents=True, exist_ok=True)
     # setuptools configures the command again under the name of torch's class.
-    extra.write_text(f"[BuildExtension]\nbuild_temp = {TEMP}\n")
-    variables = os.environ | {"DIST_EXTRA_CONFIG": str(extra)}
+    BUILD_CONFIG.write_text(f"[BuildExtension]\nbuild_temp = {TEMP}\n")
+    variables = os.environ | {"DIST_EXTRA_CONFIG": str(BUILD_CONFIG)}
     variables["PATH"] = _search_path()
     options = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *options, "-e", str(ROOT)]

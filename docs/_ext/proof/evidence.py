@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 EVIDENCE = ROOT / "build" / "proof"
+# Where setuptools puts objects, so that builds share them (see build.py).
+BUILD_CONFIG = EVIDENCE / "build_ext.cfg"
 
 # Generated or private: never the source of anything that a page shows.
 _NOT_SOURCES = re.compile(

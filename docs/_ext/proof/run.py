@@ -128,6 +128,9 @@ def _variables(folder: Path, measure: bool) -> dict[str, str]:
         "NO_COLOR": "1",
         "TERM": "dumb",
     }
+    if evidence.BUILD_CONFIG.exists():
+        # A build that a page shows reuses the objects of the library.
+        variables["DIST_EXTRA_CONFIG"] = str(evidence.BUILD_CONFIG)
     if measure:
         rc = folder / "coveragerc"
         rc.write_text(_COVERAGE.format(folder=folder, root=ROOT))
