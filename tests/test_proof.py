@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 import proof.run
 
 proof.run.PRELOAD = []  # these pages need no torch
-extensions = ["myst_parser", "proof", "topics", "code_step"]
+extensions = ["myst_parser", "proof", "topics"]
 myst_enable_extensions = ["colon_fence"]
 html_theme = "basic"
 """
@@ -331,6 +331,7 @@ def test_python_include_needs_executed_lines(book):
 
 
 def test_code_step_lights_a_region(book):
+    book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "code_step"]'))
     source = "# [old]\nfirst = 1\n# [/old]\n# [new]\nsecond = 2\n# [/new]\n"
     book.write("step.toml", source)
     step = """
@@ -346,6 +347,7 @@ def test_code_step_lights_a_region(book):
     lit = re.findall(r'<span class="hll">(.*)', html)
     assert "second" in str(lit)
     assert "first" not in str(lit)
+    assert "[new]" not in html
     book.page(step.replace("NAME", "absent"))
     assert "has no region [absent]" in book.build().stderr
 

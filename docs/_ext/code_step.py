@@ -5,7 +5,7 @@ from pathlib import Path
 from docutils import nodes
 from docutils.parsers.rst import directives
 
-from proof.directives import ProvenInclude
+from proof.directives import ProvenInclude, without_markers
 
 
 class CodeStep(ProvenInclude):
@@ -24,7 +24,10 @@ class CodeStep(ProvenInclude):
                 new = region(Path(path), name)
             except ValueError as error:
                 raise self.error(f"code-step: {error}") from error
-            shown = enumerate(self.selected(path), 1)
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            numbers = self.selected(path)
+            kept = without_markers([lines[number - 1] for number in numbers])
+            shown = enumerate((numbers[index] for index in kept), 1)
             lit = [str(place) for place, number in shown if number in new]
             if not lit:
                 raise self.error(f"code-step: no line of [{name}] is shown")

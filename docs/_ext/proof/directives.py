@@ -1,6 +1,7 @@
 """The directives ``run``, ``recorded`` and ``literalinclude``."""
 
 import json
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -140,6 +141,19 @@ class _Reader(LiteralIncludeReader):
         return super().dedent_filter(lines, location)
 
 
+_MARKER = re.compile(r"\s*(//|#) \[/?\w+\]\s*$")
+
+
+def without_markers(lines: list[str]) -> list[int]:
+    """Indexes of the lines to show: no ``# [name]`` marker, no gap that one leaves."""
+    kept, in_gap = [], False
+    for index, line in enumerate(lines):
+        in_gap = bool(_MARKER.match(line)) or (in_gap and not line.strip())
+        if not in_gap:
+            kept.append(index)
+    return kept
+
+
 class ProvenInclude(LiteralInclude):
     """Sphinx's ``literalinclude``, with a claim for the lines that it shows."""
 
@@ -165,6 +179,10 @@ class ProvenInclude(LiteralInclude):
         for node in shown:
             for block in node.findall(nodes.literal_block):
                 block["proof_claim"] = claim
+                lines = block.astext().splitlines(keepends=True)
+                text = "".join(lines[index] for index in without_markers(lines))
+                block.rawsource, block.children = text, []
+                block += nodes.Text(text)
         return shown
 
     def selected(self, path: str) -> list[int]:
