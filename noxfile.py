@@ -51,7 +51,7 @@ def quick(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Run and build one page, script or notebook: nox -s page -- NAME."""
     if len(session.posargs) != 1:
-        session.error("name one page: nox -s page -- guide/2_cpu_kernel")
+        session.error("name one page: nox -s page -- guide/03_cpu_kernel")
     name = find_page(session, session.posargs[0])
     python = book(session)
     session.run(python, "-m", "proof", external=True)
@@ -80,7 +80,9 @@ def tests(session: nox.Session) -> None:
     """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
     python = book(session)
     session.run(python, "-m", "proof", external=True)
-    session.run(python, "-m", "pytest", *session.posargs, external=True)
+    # A page's blocks share a process, so that a file goes to one worker as a whole.
+    workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    session.run(python, "-m", "pytest", *workers, *session.posargs, external=True)
 
 
 @nox.session

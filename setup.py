@@ -12,9 +12,14 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
 from setuptools import setup
-from torch.utils import cpp_extension
+
+# pip asks for name and version in processes of their own, before it builds: each would
+# spend seconds on importing PyTorch for nothing.
+BUILDS = not {"egg_info", "dist_info"} & {*sys.argv}
+if BUILDS:
+    import torch
+    from torch.utils import cpp_extension
 
 ROOT = Path(__file__).resolve().parent
 # LibTorch Stable ABI of 2.11: major in byte 7, minor in byte 6. One build serves every
@@ -51,8 +56,8 @@ def use_gpu() -> bool:
     return wanted != "0" and missing is None
 
 
-def extension():
-    """The one extension module: CPU sources always, GPU sources where possible."""
+def operators() -> dict:
+    """What is built: CPU sources always, GPU sources where possible."""
     sources = [Path("csrc/module.cpp"), *sorted(Path("csrc").glob("*/*.cpp"))]
     optimize = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]
     define = [("TORCH_TARGET_VERSION", TORCH_TARGET_VERSION)]
@@ -80,7 +85,7 @@ def extension():
         if torch.version.cuda and not torch.cuda.is_available():
             # Without a visible GPU torch has no architecture to default to.
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0;10.0+PTX")
-    return make(
+    extension = make(
         "opbook._C",
         [str(source) for source in sources],
         # Paths relative to setup.py: what setuptools asks for, and what hipify keeps.
@@ -90,11 +95,12 @@ def extension():
         extra_link_args=LINK_ARGS,
         py_limited_api=True,  # torch adds -DPy_LIMITED_API: one build for all Pythons
     )
+    return {
+        "ext_modules": [extension],
+        "cmdclass": {"build_ext": cpp_extension.BuildExtension},
+        "options": {"bdist_wheel": {"py_limited_api": "cp311"}},
+    }
 
 
 os.chdir(ROOT)
-setup(
-    ext_modules=[extension()],
-    cmdclass={"build_ext": cpp_extension.BuildExtension},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
-)
+setup(**operators() if BUILDS else {})

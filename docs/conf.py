@@ -36,7 +36,12 @@ extensions = [
     "proof",
     "code_step",
     "code_objects",
+    "custom_op_docs",
+    "error_table",
+    "operator_table",
     "project_tree",
+    "step_files",
+    "support_matrix",
     "topics",
     # External
     "myst_nb",

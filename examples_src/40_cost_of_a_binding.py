@@ -49,7 +49,7 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss)
 # %%
 # Compile the three with the same flags, one after another.
 
-flags = ["-std=c++20", "-O2", "-g0", "-fPIC", "-shared"]
+flags = ["-std=c++20", "-O1", "-g0", "-fPIC", "-shared"]
 flags += [f"-isystem{folder}" for folder in [*include_paths(), get_path("include")]]
 link = [f"-L{folder}" for folder in library_paths()]
 link += ["-ltorch", "-ltorch_cpu", "-lc10"]

@@ -1,9 +1,15 @@
 """Fixtures for every operator's tests."""
 
+import os
+
 import pytest
 import torch
 
-from gpu import needs_gpu
+from gpu import HAS_GPU, needs_gpu
+
+if not HAS_GPU:
+    # Triton reads it once, when it is imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])

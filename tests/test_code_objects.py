@@ -15,6 +15,7 @@ from opbook import codeobjects
 CSRC = Path(__file__).parents[1] / "csrc"
 SOURCES = sorted(CSRC.glob("*/*.cu"))
 BYTES = {"Half": 2, "BFloat16": 2, "float": 4, "double": 8}
+BYTES |= {"char": 1, "short": 2, "int": 4, "long": 8}  # unsigned
 
 
 class Chip(NamedTuple):
@@ -42,6 +43,7 @@ class Needs(NamedTuple):
 # A kernel that is not listed is held to the general rules alone.
 NEEDS = {
     "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
+    "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "rms_norm_kernel": Needs(reductions=1, barriers=1, wide_loads=3),
 }
 
@@ -64,7 +66,8 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
 
 
 def kernel_faults(kernel: codeobjects.Kernel, chip: Chip) -> list[str]:
-    function, *arguments = re.findall(r"\w+", kernel.name)
+    words = re.findall(r"\w+", kernel.name)
+    function, *arguments = [word for word in words if word != "unsigned"]
     needs = NEEDS.get(function)
     steps = int(math.log2(chip.wave_size))
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
@@ -87,8 +90,8 @@ def kernel_faults(kernel: codeobjects.Kernel, chip: Chip) -> list[str]:
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
     if needs:
-        scalar, *_, width = arguments
-        wide = BYTES[scalar] * int(width) == 16
+        width = [int(word) for word in arguments if word.isdigit()][-1]
+        wide = BYTES[arguments[0]] * width == 16
         if kernel.wide_loads < needs.wide_loads * wide:
             found.append(f"{kernel.wide_loads} 16-byte loads, not {needs.wide_loads}")
         if kernel.wide_loads and not wide:

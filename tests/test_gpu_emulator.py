@@ -71,6 +71,7 @@ ROWS = {
     "padded_with_a_tail": lambda: torch.randn(3, 136).half()[:, :127],
     "one_row_with_a_tail": lambda: torch.randn(1, 127).half(),
     "expanded": lambda: torch.randn(1, 128).half().expand(3, 128),
+    "many": lambda: torch.randn(513, 2112).half(),
 }
 
 
@@ -114,6 +115,10 @@ def test_rms_norm(launch, hidden, dtype):
     input = torch.randn(3, hidden, dtype=dtype)
     for weight in weights(hidden, dtype):
         check_rms_norm(launch, input, weight)
+
+
+def test_rms_norm_of_a_row_too_long_for_the_registers(launch):
+    check_rms_norm(launch, torch.randn(2, 4 * 4104), torch.randn(4 * 4104))
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -13,7 +13,7 @@ from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-HIDDEN = (1, 3, 127, 128, 4096, 4097, 65537)
+HIDDEN = (1, 3, 127, 128, 4096, 4097, 65536, 65537)
 NAN, INF = float("nan"), float("inf")
 
 

@@ -10,10 +10,11 @@ namespace {
 
 constexpr int64_t kMaxGridX = 2147483647;  // 2^31 - 1, on CUDA and on HIP
 constexpr int kColumnThreads = 256;
+constexpr int64_t kFewRows = 512;
 
-// Enough threads for one vector each, in whole warps of the widest kind.
-int threads_for(int64_t vectors) {
-  const int64_t warps = (vectors + kMaxWarpSize - 1) / kMaxWarpSize;
+// That many threads, up to the limit, in whole warps of the widest kind.
+int threads_for(int64_t wanted) {
+  const int64_t warps = (wanted + kMaxWarpSize - 1) / kMaxWarpSize;
   return static_cast<int>(std::min<int64_t>(kMaxThreads, warps * kMaxWarpSize));
 }
 
@@ -41,9 +42,15 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   const bool vectorized = hidden % kWidth == 0 && is_vector_aligned(weight) &&
                           rows_are_aligned(input, input_stride, rows) &&
                           rows_are_aligned(output, output_stride, rows);
-  const auto kernel = vectorized ? rms_norm_kernel<scalar_t, weight_t, kWidth>
-                                 : rms_norm_kernel<scalar_t, weight_t, 1>;
-  const int threads = threads_for(vectorized ? hidden / kWidth : hidden);
+  const int64_t vectors = vectorized ? hidden / kWidth : hidden;
+  const bool keep = vectorized && vectors <= kKept * kMaxThreads;
+  const auto kernel = keep         ? rms_norm_kernel<scalar_t, weight_t, kWidth, true>
+                      : vectorized ? rms_norm_kernel<scalar_t, weight_t, kWidth, false>
+                                   : rms_norm_kernel<scalar_t, weight_t, 1, false>;
+  // Few rows leave the GPU idle: then many threads with little each are faster.
+  const bool few_threads = keep && rows > kFewRows;
+  const int threads =
+      threads_for(few_threads ? (vectors + kKept - 1) / kKept : vectors);
   kernel<<<grid_of_rows(rows), threads, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
       static_cast<accumulate_t<scalar_t>>(eps));

@@ -71,8 +71,43 @@ OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [kernel] one block normalizes one row
+// [row] what a thread does with one vector of a row
+template <typename scalar_t, int kWidth>
+__device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
+  using acc_t = accumulate_t<scalar_t>;
+  acc_t sum_of_squares = 0;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const acc_t value = static_cast<acc_t>(x.data[j]);
+    sum_of_squares += value * value;
+  }
+  return sum_of_squares;
+}
+
 template <typename scalar_t, typename weight_t, int kWidth>
+__device__ inline Vector<scalar_t, kWidth> scaled(
+    Vector<scalar_t, kWidth> x, accumulate_t<scalar_t> scale,
+    const Vector<weight_t, kWidth>* weight, int64_t i) {
+  using acc_t = accumulate_t<scalar_t>;
+  Vector<weight_t, kWidth> weights;
+  if (weight != nullptr) weights = weight[i];
+  Vector<scalar_t, kWidth> stored;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    acc_t value = static_cast<acc_t>(x.data[j]) * scale;
+    if (weight != nullptr) value *= static_cast<acc_t>(weights.data[j]);
+    stored.data[j] = static_cast<scalar_t>(value);
+  }
+  return stored;
+}
+// [/row]
+
+// [kernel] one block normalizes one row
+constexpr int kKept = 4;  // vectors in a thread's registers: 64 bytes on their way
+
+// With kKeep, kKept vectors a thread are the whole row, which is read once. A longer
+// row is read twice, the second time from cache.
+template <typename scalar_t, typename weight_t, int kWidth, bool kKeep>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     rms_norm_kernel(const scalar_t* input, int64_t input_stride,
                     const weight_t* __restrict__ weight, scalar_t* output,
@@ -89,30 +124,36 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   auto* y = reinterpret_cast<Input*>(output + row * output_stride);
   const int64_t vectors = hidden / kWidth;
 
+  Input kept[kKept];
   acc_t sum_of_squares = 0;
-  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input loaded = x[i];
+  if constexpr (kKeep) {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const acc_t value = static_cast<acc_t>(loaded.data[j]);
-      sum_of_squares += value * value;
+    for (int k = 0; k < kKept; ++k) {  // every load is on its way before the first sum
+      const int i = threadIdx.x + k * blockDim.x;
+      if (i < vectors) kept[k] = x[i];
+    }
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (threadIdx.x + k * blockDim.x < vectors) sum_of_squares += squares(kept[k]);
+    }
+  } else {
+    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+      sum_of_squares += squares(x[i]);
     }
   }
   const acc_t scale = reciprocal_rms(block_sum(sum_of_squares), hidden, eps);
   if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
 
-  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input loaded = x[i];  // the second read comes from cache
-    Weight weights;
-    if (weight != nullptr) weights = w[i];
-    Input stored;
+  if constexpr (kKeep) {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      acc_t value = static_cast<acc_t>(loaded.data[j]) * scale;
-      if (weight != nullptr) value *= static_cast<acc_t>(weights.data[j]);
-      stored.data[j] = static_cast<scalar_t>(value);
+    for (int k = 0; k < kKept; ++k) {
+      const int i = threadIdx.x + k * blockDim.x;
+      if (i < vectors) y[i] = scaled(kept[k], scale, w, i);
     }
-    y[i] = stored;
+  } else {
+    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+      y[i] = scaled(x[i], scale, w, i);
+    }
   }
 }
 // [/kernel]

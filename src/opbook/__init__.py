@@ -1,12 +1,29 @@
 """Operators for PyTorch, built by the guide that teaches how to build them."""
 
+import importlib
+
 # _C links against torch's libraries, which are in memory once torch is imported.
 import torch  # noqa: F401
 
-from opbook import _C  # noqa: F401  loads the library, which registers its operators
+try:
+    from opbook import _C  # noqa: F401  loads the library, which registers operators
+except ImportError as error:
+    error.add_note(f"To learn why, run: python {__path__[0]}/doctor.py")
+    raise
 from opbook.ops.add_one import add_one
 from opbook.ops.linear_gelu import linear_gelu
 from opbook.ops.matmul import matmul
 from opbook.ops.rms_norm import rms_norm, rms_norm_
 
 __all__ = ["add_one", "linear_gelu", "matmul", "rms_norm", "rms_norm_"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the operators written in Triton when one is first used.
+
+    Triton is large, not installed everywhere, and reads ``TRITON_INTERPRET`` once.
+    """
+    if name not in ("triton", "scale"):
+        raise AttributeError(f"module 'opbook' has no attribute {name!r}")
+    module = importlib.import_module("opbook.triton")
+    return module if name == "triton" else module.scale

@@ -1,8 +1,9 @@
 """Compiles a GPU kernel without a GPU and reads what the compiler made of it.
 
 nvcc makes a cubin for NVIDIA targets (``sm_90``), clang a code object for AMD targets
-(``gfx942``). Neither needs a device. The figures come from the compiler's own report
-and from the disassembly, so they hold for every machine that has the target's chip.
+(``gfx942``), and Triton makes both. None needs a device. The figures come from the
+compiler's own report and from the disassembly, so they hold for every machine that has
+the target's chip.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from pathlib import Path
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100")
 
+# Bytes of shared memory (LDS) that a block can have at most. From: CUDA C++ Programming
+# Guide, "Technical Specifications per Compute Capability"; LLVM's AMDGPU.td,
+# "AddressableLocalMemorySize".
+SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448}
+SHARED_LIMITS |= {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "gfx1100": 65536}
+
 # As torch.utils.cpp_extension, so that a kernel compiles here as it does there.
 _CUDA_DEFINES = ["-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"]
 _CUDA_DEFINES += ["-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"]
@@ -35,7 +42,9 @@ _UNKNOWN_TARGET = re.compile(
 _MEANINGS = {
     "shuffles": re.compile(r"SHFL\.|ds_b?permute|ds_swizzle|_dpp\b|v_permlane"),
     "barriers": re.compile(r"BAR\.SYNC|s_barrier(?!_wait)"),
-    "wide_loads": re.compile(r"LDG\S*\.128|global_load_(?:dwordx4|b128)"),
+    "wide_loads": re.compile(
+        r"LDG\S*\.128|(?:global|buffer)_load_(?:lds_)?(?:dwordx4|b128)"
+    ),
     "generic_accesses": re.compile(r"\b(?:LD|ST)(?:\.|\s)|flat_(?:load|store|atomic)"),
 }
 # A kernel's symbol, its figures (as Kernel names them) and its instructions.
@@ -59,7 +68,8 @@ class Kernel:
         registers: Per thread: 32-bit registers (NVIDIA) or VGPRs (AMD).
         scalar_registers: SGPRs per wave, None on NVIDIA.
         spill_bytes: Scratch memory per thread: spilled registers and local arrays.
-        shared_bytes: Static shared memory (LDS) per block.
+        shared_bytes: Shared memory (LDS) per block: the static part, or for a Triton
+            kernel all that its launch asks for.
         shuffles: Instructions that move a value between lanes.
         barriers: Instructions on which the block waits for all its threads.
         wide_loads: 16-byte loads from global memory.
@@ -150,6 +160,88 @@ def compile_kernel(source: Path, target: str, out_dir: Path) -> CodeObject:
     )
 
 
+def compile_triton(
+    kernel,
+    target: str,
+    out_dir: Path,
+    signature: dict[str, str],
+    constants: dict[str, object],
+    **options: int,
+) -> CodeObject:
+    """Compiles one Triton kernel for one GPU architecture.
+
+    Args:
+        kernel: What ``triton.jit`` made; of an autotuned kernel, its attribute `fn`.
+        target: An NVIDIA (`sm_90`) or AMD (`gfx942`) architecture.
+        out_dir: Where the code object goes; made when missing.
+        signature: The type of each argument, as ``triton.tools.compile`` spells it:
+            ``"*bf16:16"`` is a pointer, ``"i32:16"`` an integer, both multiples of 16.
+        constants: The value of each ``tl.constexpr``, and of arguments to specialize.
+        options: Of the launch: ``num_warps``, ``num_stages``.
+
+    Raises:
+        ToolMissing: Triton or nvdisasm is not installed.
+        CompileError: The kernel does not compile, or was made to be interpreted.
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise ToolMissing("Triton not found: install triton")
+    import triton
+    from triton.compiler import ASTSource
+
+    if not isinstance(kernel, triton.JITFunction):
+        raise CompileError(
+            "expected a kernel that triton.jit made with TRITON_INTERPRET unset, "
+            f"but got {type(kernel).__name__}"
+        )
+    # [triton]
+    types, attributes = {}, {}
+    for place, name in enumerate(kernel.arg_names):
+        if name in constants:
+            types[name] = "constexpr"
+            continue
+        types[name], _, multiple = signature[name].partition(":")
+        if multiple:
+            attributes[(place,)] = [["tt.divisibility", int(multiple)]]
+    nvidia = target.startswith("sm_")
+    source = ASTSource(kernel, types, constants, attributes)
+    try:
+        made = triton.compile(source, triton_target(target), options)
+    except Exception as error:  # Triton's passes raise what they like
+        raise CompileError(f"{type(error).__name__}: {error}") from error
+    # [/triton]
+    name, kind = made.metadata.name, "cubin" if nvidia else "hsaco"
+    out_dir = Path(out_dir).resolve()
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / f"{name}.{target}.{kind}"
+    path.write_bytes(made.asm[kind])
+    # Of AMD's the text, since an installed llvm-objdump can be older than the chip.
+    wave_size, figures, code = (
+        _read_triton_cubin(path, name)
+        if nvidia
+        else _read_amd_text(made.asm["amdgcn"], name)
+    )
+    figures["shared_bytes"] = made.metadata.shared  # the file leaves it to the launch
+    return CodeObject(
+        target=target,
+        path=path,
+        wave_size=wave_size,
+        kernels=(Kernel(name, **figures, **_counts(code)),),
+        dependencies=(),
+        compiler=f"triton {triton.__version__}",
+        command=(),
+        listings={name: code},
+    )
+
+
+def triton_target(target: str):
+    """The ``GPUTarget`` of an architecture, with the size of its warps."""
+    from triton.backends.compiler import GPUTarget
+
+    if target.startswith("sm_"):
+        return GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    return GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32)
+
+
 def _nvcc(target: str) -> list[str]:
     nvcc = _cuda_tool("nvcc", "the CUDA toolkit")
     flags = ["-std=c++20", "-O3", "-cubin", f"-arch={target}", "--resource-usage"]
@@ -158,33 +250,57 @@ def _nvcc(target: str) -> list[str]:
 
 def _read_cubin(path: Path, report: str) -> tuple[str, int, list[_Found]]:
     """Reads ptxas's report for the figures and the disassembly for the rest."""
-    nvdisasm = _cuda_tool("nvdisasm", "the CUDA toolkit or the triton package")
-    text = _run(nvdisasm, path)
-    bar = "//--------------------- "
-    sections = {part.partition(" ")[0]: part for part in text.split(bar)}
-
-    def number(pattern: str, text: str, default: int = 0) -> int:
-        found = re.search(pattern, text, re.DOTALL)
-        return int(found[1], 0) if found else default
-
+    sections = _sections(path)
     found = []
     for entry in report.split("Compiling entry function '")[1:]:
         symbol = entry.partition("'")[0]
         info, code = sections[f".nv.info.{symbol}"], sections[f".text.{symbol}"]
-        stack = number(r"(\d+) bytes stack frame", entry)
+        stack = _number(r"(\d+) bytes stack frame", entry)
         figures = {
-            "registers": number(r"Used (\d+) registers", entry),
+            "registers": _number(r"Used (\d+) registers", entry),
             "scalar_registers": None,
-            "spill_bytes": max(stack, number(r"(\d+) bytes spill stores", entry)),
-            "shared_bytes": number(r"(\d+) bytes smem", entry),
-            "max_threads": number(r"MAX_THREADS.*?\.word\s+(0x\w+)", info, 1024),
+            "spill_bytes": max(stack, _number(r"(\d+) bytes spill stores", entry)),
+            "shared_bytes": _number(r"(\d+) bytes smem", entry),
+            "max_threads": _number(r"MAX_THREADS.*?\.word\s+(0x\w+)", info, 1024),
         }
-        # Lines are labels, "/*address*/ instruction ;" and directives.
-        lines = re.findall(r"^(\.L_\w+:)|^ *(/\*\w+\*/.*?) *;", code, re.MULTILINE)
-        lines = (label or re.sub(r"/\*\w+\*/ *", "  ", line) for label, line in lines)
-        found.append((symbol, figures, "\n".join(lines)))
-    target = re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)[1]
+        found.append((symbol, figures, _sass(code)))
+    head = next(iter(sections.values()))
+    target = re.search(r"^\s*\.target\s+(\w+)", head, re.MULTILINE)[1]
     return target, 32, found
+
+
+def _read_triton_cubin(path: Path, symbol: str) -> tuple[int, dict, str]:
+    """Reads all from the disassembly: Triton keeps ptxas's report to itself."""
+    sections = _sections(path)
+    info, code = sections[f".nv.info.{symbol}"], sections[f".text.{symbol}"]
+    value = r".*?index@.*?\.word\s+(0x\w+)"
+    figures = {
+        "registers": _number(f"EIATTR_REGCOUNT{value}", sections[".nv.info"]),
+        "scalar_registers": None,
+        "spill_bytes": _number(f"EIATTR_FRAME_SIZE{value}", sections[".nv.info"]),
+        "max_threads": _number(r"EIATTR_REQNTID.*?\.word\s+(0x\w+)", info, 1024),
+    }
+    return 32, figures, _sass(code)
+
+
+def _sections(path: Path) -> dict[str, str]:
+    """The disassembly of a cubin's sections by name, after a head with its target."""
+    nvdisasm = _cuda_tool("nvdisasm", "the CUDA toolkit or the triton package")
+    text = _run(nvdisasm, path)
+    bar = "//--------------------- "
+    return {part.partition(" ")[0]: part for part in text.split(bar)}
+
+
+def _sass(section: str) -> str:
+    """Labels and instructions: lines are these, with addresses, and directives."""
+    lines = re.findall(r"^(\.L_\w+:)|^ *(/\*\w+\*/.*?) *;", section, re.MULTILINE)
+    lines = (label or re.sub(r"/\*\w+\*/ *", "  ", line) for label, line in lines)
+    return "\n".join(lines)
+
+
+def _number(pattern: str, text: str, default: int = 0) -> int:
+    found = re.search(pattern, text, re.DOTALL)
+    return int(found[1], 0) if found else default
 
 
 def _clang(target: str, out_dir: Path) -> list[str]:
@@ -206,19 +322,33 @@ def _read_amd(path: Path, clang: str) -> tuple[str, int, list[_Found]]:
     found, wave_size = [], 64
     for note in re.split(r"^  - (?=\.)", notes, flags=re.MULTILINE)[1:]:
         note = dict(re.findall(r"^ *\.(\w+):\s+(\w+)$", note, re.MULTILINE))
-        figures = {
-            "registers": int(note["vgpr_count"]),
-            "scalar_registers": int(note["sgpr_count"]),
-            "spill_bytes": int(note["private_segment_fixed_size"]),
-            "shared_bytes": int(note["group_segment_fixed_size"]),
-            "max_threads": int(note["max_flat_workgroup_size"]),
-        }
+        figures = _amd_figures(note)
+        figures["shared_bytes"] = int(note["group_segment_fixed_size"])
         code = re.sub(r" *//.*|^\s*\n", "", codes[note["name"]], flags=re.MULTILINE)
         code = re.sub(r"(\s+(s_nop 0|s_code_end|\.\.\.))+\s*\Z", "", code)  # padding
         found.append((note["name"], figures, code.replace("\t", "  ")))
         wave_size = int(note["wavefront_size"])
     target = re.search(r"amdhsa\.target:\s+\S*?(gfx\w+)", notes)[1]
     return target, wave_size, found
+
+
+def _read_amd_text(text: str, symbol: str) -> tuple[int, dict, str]:
+    """Reads the assembly that Triton keeps, which ends in the same notes."""
+    note = text[text.index(".amdgpu_metadata") :]
+    note = dict(re.findall(r"^ *\.(\w+):\s+(\w+)$", note, re.MULTILINE))
+    code = text.partition(f"\n{symbol}:")[2].partition("\n.Lfunc_end")[0]
+    lines = re.findall(r"^(\.LBB\w+:)|^\t([a-z]\w+(?: [^;\n]*)?)", code, re.MULTILINE)
+    code = "\n".join(label or f"  {line.rstrip()}" for label, line in lines)
+    return int(note["wavefront_size"]), _amd_figures(note), code
+
+
+def _amd_figures(note: dict[str, str]) -> dict[str, int | None]:
+    return {
+        "registers": int(note["vgpr_count"]),
+        "scalar_registers": int(note["sgpr_count"]),
+        "spill_bytes": int(note["private_segment_fixed_size"]),
+        "max_threads": int(note["max_flat_workgroup_size"]),
+    }
 
 
 def _amd_toolchain(target: str, out_dir: Path) -> list[str]:

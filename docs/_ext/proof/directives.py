@@ -42,6 +42,7 @@ class RunBlock(SphinxDirective):
     option_spec: ClassVar = {
         "fails": directives.unchanged_required,
         "needs": directives.unchanged_required,
+        "cause": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
@@ -57,8 +58,10 @@ class RunBlock(SphinxDirective):
             results = run.run_page(path)
             result = results[number]
             problem = self._problem(blocks, results, number)
-        elif record := evidence.store().get(f"page:{page.name(path)}"):
-            result = Result(**record.outputs[number])
+        else:
+            record = evidence.store().get(f"page:{page.name(path)}")
+            if record and record.detail["blocks"] == run.blocks_digest(blocks):
+                result = Result(**record.outputs[number])
         claim = {
             "how": "run",
             "what": f"page:{page.name(path)}",

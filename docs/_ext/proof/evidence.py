@@ -140,7 +140,7 @@ class Record:
 
     Attributes:
         kind: "ran", "compiled", or "not_run" when a tool was missing.
-        what: the name of the record, such as "page:guide/1_interface".
+        what: the name of the record, such as "page:guide/02_interface".
         inputs: digest of each file of the repository that was read.
         targets: architectures that code was compiled for.
         environment: versions at that time.

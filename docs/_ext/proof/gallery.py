@@ -41,7 +41,8 @@ def isolate(app) -> None:
             detail = {"reason": reason}
             store().save(Record("not_run", what, inputs, detail=detail))
         elif result[3].get("passing"):
-            store().save(Record("ran", what, inputs, detail={"date": run.today()}))
+            detail = {"date": run.today(), **done.compilers}
+            store().save(Record("ran", what, inputs, detail=detail))
         else:
             store().drop(what)
         return result

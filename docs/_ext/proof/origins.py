@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from . import evidence, page
+from .compiles import NATIVE
 from .evidence import ROOT, Record, sha256, store
 
 KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
 RECORDINGS = page.DOCS / "recordings"
 
-_NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip", ".inl"}
 _HELP = "use {run}, {recorded}, or literalinclude of a file that is compiled or run"
 
 
@@ -106,7 +106,7 @@ def _recorded(claim: dict) -> Origin:
 def _file(claim: dict) -> Origin:
     source, records = claim["source"], store().for_path(claim["source"])
     suffix = Path(source).suffix
-    if suffix in _NATIVE:
+    if suffix in NATIVE:
         return _compiled(source, records)
     if suffix == ".py" and source != "setup.py":
         return _executed(source, records, set(claim["lines"]))
@@ -117,6 +117,9 @@ def _file(claim: dict) -> Origin:
 
 def _compiled(source: str, records: list[Record]) -> Origin:
     targets = {t for r in records if r.kind == "compiled" for t in r.targets}
+    targets |= {
+        t for r in records for t in r.detail.get("compiled", {}).get(source, ())
+    }
     missing = {r.detail["reason"] for r in records if r.kind == "not_run"}
     # "nvcc not found: install ..." is the remedy for the console, not for the label.
     short = ", ".join(sorted({reason.partition(":")[0] for reason in missing}))
@@ -125,6 +128,9 @@ def _compiled(source: str, records: list[Record]) -> Origin:
         return Origin("compiled", tuple(sorted(targets, key=_order)), source, reason)
     if missing:
         return Origin("not_run", (), source, reason)
+    refused = {t for r in records for t in r.detail.get("refused", {}).get(source, ())}
+    if refused:
+        return Origin("fails", tuple(sorted(refused, key=_order)), source)
     return Origin("", source=source, reason=f"nothing has compiled {source}")
 
 

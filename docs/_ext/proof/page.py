@@ -18,13 +18,20 @@ _LITERAL |= {"{mermaid}", "{raw}", "{eval-rst}", "{parsed-literal}"}
 
 @dataclass(frozen=True)
 class Block:
-    """One ``{run}`` block: its language, code, first line, and options."""
+    """One ``{run}`` block: its language, code, first line, and options.
+
+    Attributes:
+        fails: the pattern of the diagnostic with which it has to fail.
+        needs: commands and modules without which it is not run.
+        cause: cause and cure of the failure, for the table of errors.
+    """
 
     language: str
     code: str
     line: int
     fails: str | None = None
     needs: tuple[str, ...] = ()
+    cause: str = ""
 
 
 @dataclass
@@ -73,6 +80,15 @@ def pages() -> list[Path]:
 def name(path: Path) -> str:
     """The Sphinx name of a page: its path in docs/ without the suffix."""
     return path.resolve().relative_to(DOCS).with_suffix("").as_posix()
+
+
+def starts_fresh(path: Path) -> bool:
+    """Whether the front matter says ``fresh: true``: nothing may be imported before.
+
+    For a page that sets a variable which PyTorch or Triton reads when it is imported.
+    """
+    head = re.match(r"---\n(.*?)\n---\n", path.read_text(encoding="utf-8"), re.DOTALL)
+    return bool(head and re.search(r"^fresh: true$", head[1], re.MULTILINE))
 
 
 def parse(path: Path) -> list[Block]:
@@ -127,11 +143,14 @@ def block(language: str, body: list[str], line: int) -> Block:
         body, line = body[1:], line + 1
     if language not in ("python", "console"):
         raise ValueError(f"line {line}: cannot run {language!r}: python or console")
-    if unknown := options.keys() - {"fails", "needs"}:
+    if unknown := options.keys() - {"fails", "needs", "cause"}:
         raise ValueError(f"line {line}: unknown option {', '.join(sorted(unknown))}")
     code = "\n".join(body).rstrip()
     needs = tuple(options.get("needs", "").split())
-    made = Block(language, code, line, options.get("fails"), needs)
+    fails, cause = options.get("fails"), options.get("cause", "")
+    if cause and not fails:
+        raise ValueError(f"line {line}: a cause explains a failure: add :fails:")
+    made = Block(language, code, line, fails, needs, cause)
     if language == "console":
         commands(made)
     return made

@@ -27,17 +27,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import evidence, page
+from . import compiles, evidence, page
 from .evidence import ROOT, Record, relative
 from .page import Block, Result
 
-# A fork server that has these loaded gives isolation for the price of a fork.
-PRELOAD = ["torch"]
+# A fork server that has these loaded gives isolation for the price of a fork. `opcheck`
+# comes with the compiler and Triton, which many pages use. Nothing of this repository
+# is here: a run notes its own imports of that.
+PRELOAD = ["torch", "torch.testing._internal.optests"]
 TIMEOUT = 600
 
 _TRACE = Path(__file__).parent / "trace"
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-_NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
 _COVERAGE = """\
 [run]
 data_file = {folder}/coverage
@@ -47,6 +47,7 @@ disable_warnings = no-data-collected, module-not-measured, couldnt-parse
 include =
     {root}/src/*
     {root}/tests/*
+    {root}/examples_src/*
     {root}/*.py
 """
 
@@ -60,9 +61,18 @@ class Run:
     inputs: dict[str, str] = field(default_factory=dict)
     lines: dict[str, list[int]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
+    compiled: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def compilers(self) -> dict[str, dict[str, list[str]]]:
+        """What its compilers took and refused, for `Record.detail`."""
+        return {"compiled": self.compiled, "refused": self.refused}
 
 
-def call(function: Callable, *args, measure: bool = False, timeout=TIMEOUT) -> Run:
+def call(
+    function: Callable, *args, measure: bool = False, fresh=False, timeout=TIMEOUT
+) -> Run:
     """Call a function in a fresh process.
 
     Args:
@@ -70,10 +80,12 @@ def call(function: Callable, *args, measure: bool = False, timeout=TIMEOUT) -> R
         *args: its arguments, which must pickle.
         measure: whether to note executed lines, where coverage is installed. Timings
             suffer from it, so gallery scripts go without.
+        fresh: whether to start a new Python instead of a fork that has PRELOAD.
         timeout: seconds until the process and all its children are killed.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context = multiprocessing.get_context("spawn" if fresh else "forkserver")
+    if not fresh:
+        context.set_forkserver_preload(PRELOAD)
     receiver, sender = context.Pipe(duplex=False)
     measure = measure and bool(importlib.util.find_spec("coverage"))
     with tempfile.TemporaryDirectory(prefix="proof-") as folder:
@@ -81,7 +93,7 @@ def call(function: Callable, *args, measure: bool = False, timeout=TIMEOUT) -> R
         process = context.Process(
             target=_child, args=(sender, variables, measure, function, args)
         )
-        with _without_main():
+        with _without_main(), _interpreter():
             process.start()
         sender.close()
         try:
@@ -91,7 +103,9 @@ def call(function: Callable, *args, measure: bool = False, timeout=TIMEOUT) -> R
                 os.killpg(process.pid, signal.SIGKILL)
             process.join()
             receiver.close()
-        run.inputs = evidence.digests(_inputs(Path(folder)))
+        run.compiled, run.refused = compiles.read(Path(folder, "compiles"))
+        native = {str(ROOT / name) for name in (*run.compiled, *run.refused)}
+        run.inputs = evidence.digests(_inputs(Path(folder)) | native)
         run.lines = _lines(Path(folder)) if measure else {}
         run.results = _results(Path(folder))
     return run
@@ -108,12 +122,38 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+@contextlib.contextmanager
+def _interpreter() -> Iterator[None]:
+    """Tell the fork server to interpret Triton's kernels, where there is no GPU.
+
+    Triton reads the variable when it is imported, which the server does at its start.
+    """
+    known = os.environ.get("TRITON_INTERPRET")
+    os.environ.update(_triton())
+    try:
+        yield
+    finally:
+        if known is None:
+            os.environ.pop("TRITON_INTERPRET", None)
+
+
+def _triton() -> dict[str, str]:
+    versions = evidence.environment()
+    has_gpu = versions["gpu"] and "+cpu" not in versions["torch"]
+    interpret = os.environ.get("TRITON_INTERPRET", "" if has_gpu else "1")
+    return {"TRITON_INTERPRET": interpret} if interpret else {}
+
+
 def _variables(folder: Path, measure: bool) -> dict[str, str]:
     """The environment of a run: reproducible output, `python` is this Python."""
     (folder / "bin").mkdir()
     for name in ("python", "python3"):
         script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        # Nothing that pip runs is shown line by line, and tracing it takes seconds.
+        unmeasured = "unset COVERAGE_PROCESS_START COVERAGE_PROCESS_CONFIG"
+        script.write_text(
+            f'#!/bin/sh\n[ "$2" = pip ] && {unmeasured}\nexec "{sys.executable}" "$@"\n'
+        )
         script.chmod(0o755)
     path = [str(folder / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
     python_path = [str(_TRACE), os.environ.get("PYTHONPATH", "")]
@@ -123,11 +163,13 @@ def _variables(folder: Path, measure: bool) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PROOF_FOLDER": str(folder),
         "PROOF_OPENED": str(folder / "opened"),
+        "PROOF_COMPILES": str(folder / "compiles"),
         "MPLBACKEND": "Agg",
         "COLUMNS": "88",
         "NO_COLOR": "1",
         "TERM": "dumb",
     }
+    variables |= _triton()
     if evidence.BUILD_CONFIG.exists():
         # A build that a page shows reuses the objects of the library.
         variables["DIST_EXTRA_CONFIG"] = str(evidence.BUILD_CONFIG)
@@ -160,9 +202,8 @@ def _child(sender, variables, measure, function, args) -> None:
     sys.stdout = sys.stderr = open(  # noqa: SIM115 - for the life of the process
         1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
-    if "torch" in sys.modules and not sys.modules["torch"].cuda.is_available():
-        os.environ.setdefault("TRITON_INTERPRET", "1")
     runpy.run_path(str(_TRACE / "sitecustomize.py"))
+    compiles.watch(Path(variables["PROOF_COMPILES"]))
     try:
         answer = (True, function(*args))
     except BaseException:
@@ -186,24 +227,7 @@ def _inputs(folder: Path) -> set[str]:
     written = {note[1:] for note in notes if note[0] == "w"}
     names = {relative(note[1:]) for note in notes if note[1:] not in written}
     names = {n for n in names if n and n != "docs" and not n.startswith("docs/_ext")}
-    return {str(ROOT / name) for name in names | _included(names)}
-
-
-def _included(names: set[str]) -> set[str]:
-    """Local headers of C++ sources: compilers are not Python, so nothing noted them."""
-    found: set[str] = set()
-    todo = [ROOT / name for name in names if Path(name).suffix in _NATIVE]
-    while todo:
-        source = todo.pop()
-        if not source.is_file():
-            continue
-        for header in _INCLUDE.findall(source.read_text(errors="replace")):
-            for path in (source.parent / header, ROOT / "csrc" / header):
-                name = relative(path)
-                if name and path.is_file() and name not in found:
-                    found.add(name)
-                    todo.append(path)
-    return found
+    return {str(ROOT / name) for name in names | compiles.included(names)}
 
 
 def _lines(folder: Path) -> dict[str, list[int]]:
@@ -244,7 +268,8 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
     record = evidence.store().get(what)
     if reuse and record and record.detail["blocks"] == text:
         return [Result(**output) for output in record.outputs]
-    run = call(_run_blocks, page.name(path), blocks, measure=reuse)
+    fresh = page.starts_fresh(path)
+    run = call(_run_blocks, page.name(path), blocks, measure=reuse, fresh=fresh)
     results = run.results
     if run.error and len(results) < len(blocks):
         results.append(Result(status="failed", reason=run.error))
@@ -262,7 +287,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
                 inputs=run.inputs,
                 lines=run.lines,
                 outputs=[asdict(result) for result in results],
-                detail={"blocks": text, "date": today()},
+                detail={"blocks": text, "date": today(), **run.compilers},
             )
         )
     return results
@@ -394,6 +419,7 @@ def _run_commands(block: Block, result: Result) -> None:
                 open(word, "rb").close()
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
+            env=os.environ | {"BASH_ENV": str(compiles.SHELL_FUNCTIONS)},
             stdin=subprocess.DEVNULL,
             check=False,
         )

@@ -1,0 +1,39 @@
+// The GPU launcher of neg: raw pointers and a stream, no PyTorch.
+#include <algorithm>
+
+#include "neg.h"
+
+namespace opbook {
+
+// [launch]
+template <typename scalar_t>
+const char* launch_neg(const scalar_t* input, scalar_t* output, int64_t count,
+                       void* stream) {
+  constexpr int64_t kThreads = 256;
+  constexpr int64_t kMaxBlocks = 65536;  // beyond that, threads take several vectors
+  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  if (count == 0) return nullptr;  // a grid of no blocks cannot be launched
+  const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
+  const int64_t vectors = aligned ? count / kWidth : 0;
+  const int64_t steps = std::max(vectors, count - vectors * kWidth);
+  const int64_t blocks = std::min((steps + kThreads - 1) / kThreads, kMaxBlocks);
+  neg_kernel<scalar_t, kWidth>
+      <<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output,
+                                                                  vectors, count);
+  return launch_error();
+}
+// [/launch]
+
+#define OPBOOK_INSTANTIATE(scalar_t) \
+  template const char* launch_neg(const scalar_t*, scalar_t*, int64_t, void*)
+OPBOOK_INSTANTIATE(uint8_t);
+OPBOOK_INSTANTIATE(uint16_t);
+OPBOOK_INSTANTIATE(uint32_t);
+OPBOOK_INSTANTIATE(uint64_t);
+OPBOOK_INSTANTIATE(c10::Half);
+OPBOOK_INSTANTIATE(c10::BFloat16);
+OPBOOK_INSTANTIATE(float);
+OPBOOK_INSTANTIATE(double);
+#undef OPBOOK_INSTANTIATE
+
+}  // namespace opbook

@@ -1,0 +1,96 @@
+// What every kernel that replaces one of ATen's needs: its switches, its log, and the
+// way to the kernel it replaces. The environment is read once, when the library is
+// loaded.
+//
+//   OPBOOK_ENABLE_OVERRIDES=1      register them; without it none is
+//   OPBOOK_DISABLE_OVERRIDE_neg=1  all but this one
+//   OPBOOK_LOG_CALLS=1             each call writes a line to stderr
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "tensors.h"
+
+namespace opbook {
+
+// [switches]
+inline bool is_set(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value != nullptr && std::string(value) == "1";
+}
+
+// `op` is the operator's name without its namespace.
+inline bool is_override_enabled(const char* op) {
+  return is_set("OPBOOK_ENABLE_OVERRIDES") &&
+         !is_set(std::string("OPBOOK_DISABLE_OVERRIDE_") + op);
+}
+
+inline const bool kLogCalls = is_set("OPBOOK_LOG_CALLS");
+// [/switches]
+
+inline std::string python_name(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Bool:
+      return "bool";
+    case ScalarType::Byte:
+      return "uint8";
+    case ScalarType::Char:
+      return "int8";
+    case ScalarType::Short:
+      return "int16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::ComplexHalf:
+      return "complex32";
+    case ScalarType::ComplexFloat:
+      return "complex64";
+    case ScalarType::ComplexDouble:
+      return "complex128";
+    default:
+      return torch::headeronly::toString(dtype);
+  }
+}
+
+// [log]
+// One line a call, in one write: lines of several threads do not mix. `by` says who did
+// the work, where it is not our kernel.
+inline void log_call(const char* op, const char* key, const Tensor& tensor,
+                     const char* by = "") {
+  if (!kLogCalls) return;
+  const std::string line = std::string("opbook: ") + op + " " + key + " " +
+                           python_name(tensor.scalar_type()) + " " + shape_of(tensor) +
+                           by + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+// [/log]
+
+// [call]
+// Calls an operator of ATen by name. Errors arrive as a code; the words are kept since
+// PyTorch 2.13, which this build may not have, so they are looked up while running.
+inline void call_aten(const char* op, const char* overload, StableIValue* stack) {
+  if (torch_call_dispatcher(op, overload, stack, TORCH_ABI_VERSION) == TORCH_SUCCESS) {
+    return;
+  }
+  const auto words = reinterpret_cast<const char* (*)()>(
+      dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
+  throw std::runtime_error(words ? words()
+                                 : std::string(op) + "." + overload + " failed");
+}
+// [/call]
+
+}  // namespace opbook

@@ -1,0 +1,58 @@
+"""``step-files``: the files that a step of the guide adds, each to be downloaded."""
+
+import ast
+import re
+from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+from code_objects import table_row
+from proof.evidence import ROOT
+
+
+class StepFiles(SphinxDirective):
+    """A table of whole files: what each holds, its length, a link to download it.
+
+    tests/test_walk.py builds the project anew from the files that the guide names.
+    """
+
+    required_arguments = 1
+    optional_arguments = 100
+
+    def run(self) -> list[nodes.Node]:
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in "123"), cols=3)
+        group += nodes.thead("", table_row(["File", "What it holds", "Lines"]))
+        group += nodes.tbody("", *map(self._row, self.arguments))
+        table = nodes.table("", group, classes=["step-files"])
+        return [nodes.container("", table, classes=["pst-scrollable-table-container"])]
+
+    def _row(self, name: str) -> nodes.row:
+        path = ROOT / name
+        if not path.is_file():
+            raise self.error(f"step-files: there is no file {name}")
+        self.env.note_dependency(str(path))
+        text = path.read_text(encoding="utf-8")
+        row = table_row(["", summary(path, text), str(len(text.splitlines()))])
+        link = addnodes.download_reference("", "", reftarget=f"/../{name}")
+        link += nodes.literal("", name, classes=["xref", "download"])
+        row[0][0] += link
+        return row
+
+
+def summary(path: Path, text: str) -> str:
+    """The first sentence of a file's own head, "" for a file that has none."""
+    if path.suffix == ".py":
+        head = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        mark = "#" if path.suffix == ".toml" else "//"
+        comment = re.match(rf"(?:{mark} ?.*\n)*", text)[0]
+        head = re.sub(rf"(?m)^{mark} ?", "", comment)
+    sentence = re.match(r".*?\.(?=\s+[A-Z]|\s*$)", head.replace("\n", " ").strip())
+    return sentence[0].replace("``", "") if sentence else ""
+
+
+def setup(app):
+    app.add_directive("step-files", StepFiles)
+    return {"version": "1", "parallel_read_safe": True}

@@ -1,0 +1,141 @@
+"""``support-matrix``: which operator takes which dtype where, as tests saw it."""
+
+import json
+import re
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from code_objects import read_figures
+from proof.build import CODE_OBJECTS
+from proof.evidence import ROOT, read_json
+from proof.origins import RECORDINGS, resolve
+
+SEEN_HERE = ROOT / "build" / "support.json"
+RECORDING = "support_h200"
+DTYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "complex64": "complex64",
+    "int32": "int32",
+    "bool": "bool",
+    "float8_e4m3fn": "fp8",
+}
+CXX_TYPES = {"Half": "float16", "BFloat16": "bfloat16", "float": "float32"}
+CXX_TYPES |= {"double": "float64"}
+DEVICES = {"cpu": "CPU", "cuda": "CUDA", "hip": "HIP", "meta": "meta"}
+
+
+class SupportMatrix(SphinxDirective):
+    """A table of operators, devices and dtypes, and a line on where it comes from.
+
+    CPU and meta come from the test run of this machine, and so does CUDA where there is
+    a GPU, or else from the recording. HIP is the kernels that clang compiled.
+    """
+
+    def run(self) -> list[nodes.Node]:
+        recording = RECORDINGS / f"{RECORDING}.json"
+        for file in (SEEN_HERE, recording, CODE_OBJECTS):
+            self.env.note_dependency(str(file))
+        here = read_json(SEEN_HERE, {})
+        if not here:
+            text = f"No run of the tests has written {SEEN_HERE.relative_to(ROOT)}."
+            return [nodes.warning("", nodes.paragraph("", text))]
+        names = sorted({key.split()[0] for key in here})
+        seen = by_device(recorded(), {"cuda"}) | by_device(here) | compiled(names)
+        container = nodes.container(classes=["pst-scrollable-table-container"])
+        container += matrix(names, seen)
+        line = origins(any(key.endswith(" cuda") for key in here))
+        return [container, nodes.paragraph("", line, classes=["support-origins"])]
+
+
+def by_device(seen: dict, devices=frozenset(DEVICES)) -> dict[str, dict[str, str]]:
+    """Turn ``{"op cpu": {answer: [dtypes]}}`` into ``{"op cpu": {dtype: answer}}``."""
+    return {
+        key: {dtype: answer for answer, dtypes in row.items() for dtype in dtypes}
+        for key, row in seen.items()
+        if key.split()[1] in devices
+    }
+
+
+def recorded() -> dict:
+    """What the tests saw on the GPU: the JSON at the end of the recorded output."""
+    recording = read_json(RECORDINGS / f"{RECORDING}.json", {})
+    found = re.search(r"^\{\n.*^\}", recording.get("output", ""), re.S | re.M)
+    return json.loads(found[0]) if found else {}
+
+
+def compiled(names: list[str]) -> dict[str, dict[str, str]]:
+    """The dtypes that an operator's kernels were compiled for, on every AMD target."""
+    rows: dict[str, dict[str, str]] = {}
+    for name in names:
+        folder = f"csrc/{name.rstrip('_')}/"
+        found = [
+            {
+                CXX_TYPES[cxx]
+                for kernel in figure["kernels"]
+                for cxx in re.findall(r"<(\w+)", kernel["name"])
+                if cxx in CXX_TYPES
+            }
+            for figure in amd_figures()
+            if figure["source"].startswith(folder)
+        ]
+        dtypes = set.intersection(*found) if found else set()
+        rows[f"{name} hip"] = dict.fromkeys(dtypes, "compiled")
+    return rows
+
+
+def amd_figures() -> list[dict]:
+    return [f for f in read_figures() if f["target"].startswith("gfx")]
+
+
+def matrix(names: list[str], seen: dict[str, dict[str, str]]) -> nodes.table:
+    """The rows of an operator follow each other; its name spans them."""
+    group = nodes.tgroup("", cols=2 + len(DTYPES))
+    group += [nodes.colspec(colwidth=1) for _ in range(2 + len(DTYPES))]
+    head = nodes.row("", *map(entry, ["operator", "device", *DTYPES.values()]))
+    body = nodes.tbody()
+    for name in names:
+        title = nodes.paragraph("", "", nodes.literal("", name))
+        first = [nodes.entry("", title, morerows=len(DEVICES) - 1)]
+        for device, written in DEVICES.items():
+            row = nodes.row("", *first, entry(written))
+            first = []
+            answers = seen.get(f"{name} {device}", {})
+            row += [cell(answers.get(dtype, "–")) for dtype in DTYPES]
+            body += row
+    group += [nodes.thead("", head), body]
+    return nodes.table("", group, classes=["support-matrix"])
+
+
+def entry(text: str) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", text))
+
+
+def cell(answer: str) -> nodes.entry:
+    """An answer in a word, and a class for its colour."""
+    if answer == "–":
+        return entry(answer)
+    word = nodes.inline("", answer, classes=["support", f"support-{answer}"])
+    return nodes.entry("", nodes.paragraph("", "", word))
+
+
+def origins(gpu_here: bool) -> str:
+    """Say where each device's rows come from."""
+    if gpu_here:
+        cuda = "the run above"
+    elif (RECORDINGS / f"{RECORDING}.json").exists():
+        cuda = resolve({"how": "recorded", "name": RECORDING}).label
+    else:
+        cuda = "not recorded"
+    targets = ", ".join(sorted({figure["target"] for figure in amd_figures()}))
+    hip = f"kernels compiled for {targets}, not run" if targets else "not compiled here"
+    return f"CPU and meta: the run above. CUDA: {cuda}. HIP: {hip}."
+
+
+def setup(app):
+    app.add_css_file("support.css")
+    app.add_directive("support-matrix", SupportMatrix)
+    return {"version": "1", "parallel_read_safe": True}

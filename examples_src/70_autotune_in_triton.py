@@ -1,0 +1,119 @@
+"""Tune the blocks of a Triton kernel
+==================================
+
+A block size that fills the GPU for one shape leaves it idle for another. The tuner
+times a list of configs for each shape. Look at what a config changes: the number of
+programs, and the work that the mask throws away.
+
+.. topics:: 27
+"""
+
+# %%
+# Triton decides when it is imported whether it compiles or interprets.
+
+import importlib.util
+import math
+import os
+import sys
+from functools import partial
+
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+if device == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+if importlib.util.find_spec("triton") is None:
+    print("skipped: needs triton (pip install triton)")
+    sys.exit(77)
+
+import triton
+
+from opbook.triton.linear import CONFIGS, linear_kernel
+
+# %%
+# The kernel computes a tile of ``a @ b.T`` in each program. A config is the size of
+# the tile, BLOCK_M x BLOCK_N, how much of K a step of the loop takes, and how many
+# warps and stages work on it.
+
+for config in CONFIGS:
+    print(config.kwargs, config.num_warps, "warps,", config.num_stages, "stages")
+
+# %%
+# The grid is a function of the config, so Triton asks it after choosing one. That is
+# the place to count programs. ``linear_kernel`` is the tuner, and ``linear_kernel.fn``
+# the kernel below it, which takes a config as arguments.
+
+
+def product(kernel, a: torch.Tensor, b: torch.Tensor, **config) -> tuple:
+    """Compute ``a @ b.T``; return it and the number of programs."""
+    (m, k), n = a.shape, b.shape[0]
+    output, programs = a.new_empty(m, n), []
+
+    def grid(chosen):
+        size = triton.cdiv(m, chosen["BLOCK_M"]), triton.cdiv(n, chosen["BLOCK_N"])
+        programs.append(math.prod(size))
+        return size
+
+    arguments = (a, b, None, output, m, n, k, *a.stride(), *b.stride())
+    kernel[grid](*arguments, HAS_BIAS=False, GELU=False, **config)
+    return output, programs[-1]
+
+
+# %%
+# Few rows, as when a model writes one word after another; sizes that no block divides;
+# and a large matrix, all smaller without a GPU. Every config gives the same product.
+# How many programs does it take, and how much of their work lies inside the matrix?
+
+SIZES = (16, 512, 64), (200, 300, 64), (512, 512, 64)
+if device == "cuda":
+    SIZES = (16, 4096, 4096), (1000, 1000, 4096), (8192, 4096, 4096)
+names = ["x".join(map(str, config.kwargs.values())) for config in CONFIGS]
+inside, times = {}, {}
+for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True):
+    a, b = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
+    a, b = (a / k**0.5).half(), b.half()
+    expected, best = a @ b.t(), ""
+    if device == "cuda":
+        product(linear_kernel, a, b)  # tunes
+        best = names[CONFIGS.index(linear_kernel.best_config)]
+    print(f"\n{shape}, {m} x {n} x {k}")
+    for name, config in zip(names, CONFIGS, strict=True):
+        options = config.all_kwargs()
+        result, programs = product(linear_kernel.fn, a, b, **options)
+        torch.testing.assert_close(result, expected, rtol=2**-9, atol=1e-2)
+        tile = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
+        inside.setdefault(shape, []).append(m * n / (programs * tile))
+        row = f"{name:12} {programs:5} programs, {inside[shape][-1]:4.0%} inside"
+        if device == "cuda":
+            run = partial(product, linear_kernel.fn, a, b, **options)
+            milliseconds = triton.testing.do_bench(run, return_mode="median")
+            times.setdefault(shape, []).append(1000 * milliseconds)
+            row += f", {1000 * milliseconds:7.1f} us" + " chosen" * (name == best)
+        print(row)
+
+# %%
+# A GPU has many processors, the H200 132 of them, and a program runs on one. Large
+# tiles read less, since a row of ``a`` serves more columns. But they make few programs,
+# and for few rows most of a tile is nothing. Only a clock can weigh the two, and the
+# interpreter has none: there the package gives the tuner a single config.
+
+print("the tuner here has", len(linear_kernel.configs), "of", len(CONFIGS), "configs")
+if importlib.util.find_spec("matplotlib") is None:
+    print("no chart: needs matplotlib")
+    sys.exit()
+
+import matplotlib.pyplot as plt
+
+GREY = "#808080"  # readable on white and on black
+figure, axis = plt.subplots(figsize=(8, 4), facecolor="none", layout="constrained")
+colors = ("#5b8db8", "#4c9f70", "#d9734e")
+for place, (shape, values) in enumerate((times or inside).items()):
+    where = [number + 0.27 * (place - 1) for number in range(len(names))]
+    bars = axis.bar(where, values, 0.25, color=colors[place], label=shape)
+    axis.bar_label(bars, fmt="{:.0f}" if times else "{:.0%}", padding=2, color=GREY)
+axis.set_xticks(range(len(names)), names)
+axis.set_ylabel("microseconds" if times else "computed inside the matrix", color=GREY)
+axis.set(frame_on=False, yscale="log" if times else "linear", yticks=[])
+axis.tick_params(length=0, labelcolor=GREY)
+figure.legend(frameon=False, labelcolor=GREY, loc="outside upper center", ncols=3)
+plt.show()

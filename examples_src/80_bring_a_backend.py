@@ -1,0 +1,277 @@
+"""Bring a backend
+===============
+
+A backend that PyTorch has never heard of: device ``opbook``, on the device type
+``PrivateUse1``. It keeps its memory on the host, so that it runs on every machine. It
+has one kernel, for ``aten::neg``; every other operator falls back to the CPU.
+
+.. topics:: 38 40
+"""
+
+import io
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from textwrap import shorten
+
+import torch
+from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
+
+SOURCES = Path(sys.argv[0]).resolve().parent / "sources"
+COMPILER = shutil.which(get_cxx_compiler().split()[-1])  # no ccache
+if COMPILER is None:
+    print("skipped: needs a C++ compiler (install g++)")
+    sys.exit(77)
+FOLDER = tempfile.TemporaryDirectory(prefix="opbook-")
+
+# %%
+# The backend needs PyTorch's C++ interface, and holds for the PyTorch that it was
+# compiled with. The kernel needs the stable ABI only, and costs a fraction to compile.
+
+FLAGS = ["-std=c++20", "-O1", "-g0", "-fPIC"]
+FLAGS += [f"-isystem{folder}" for folder in include_paths()]
+STABLE = "-DTORCH_TARGET_VERSION=0x020b000000000000"
+
+
+def run(*command: str | Path) -> float:
+    """Run a compiler; return the CPU seconds it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([COMPILER, *command], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+objects, total = [], 0.0
+for name, flags in {"bring_a_backend": [], "bring_a_backend_neg": [STABLE]}.items():
+    source = SOURCES / f"{name}.cpp"
+    objects.append(Path(FOLDER.name, f"{name}.o"))
+    seconds = run(*FLAGS, *flags, "-c", source, "-o", objects[-1])
+    lines = len(source.read_text().splitlines())
+    print(f"{source.name:25} {lines:4} lines {seconds:6.2f} CPU s")
+    total += seconds
+
+LIBRARY = Path(FOLDER.name, "backend.so")
+link = [f"-L{folder}" for folder in library_paths()]
+link += ["-ltorch", "-ltorch_cpu", "-lc10"]
+total += run("-shared", *objects, "-o", LIBRARY, *link)
+print(f"{'with linking':36} {total:6.2f} CPU s")
+
+# %%
+# Give the device type its name before anything uses it. A process can do so once.
+# Loading the library registers allocator, guard, hooks and kernels.
+
+torch.utils.rename_privateuse1_backend("opbook")
+torch.ops.load_library(LIBRARY)
+calls = torch.ops.opbook_backend.calls  # what ran since it was last asked
+
+# %%
+# PyTorch asks the module ``torch.opbook`` what it asks ``torch.cuda`` on a GPU.
+
+
+class Backend:
+    """The module ``torch.opbook``."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether a tensor can be put on the device."""
+        return True
+
+    @staticmethod
+    def is_initialized() -> bool:
+        """Whether the first use, which may be slow, is over."""
+        return True
+
+    @staticmethod
+    def device_count() -> int:
+        """Count the devices."""
+        return torch.ops.opbook_backend.device_count()
+
+    @staticmethod
+    def current_device() -> int:
+        """Number of the device that new tensors are put on."""
+        return torch.accelerator.current_device_index()
+
+    @staticmethod
+    def device(device: torch.device):
+        """Make a device the current one, in a ``with`` block."""
+        return torch.accelerator.device_index(torch.device(device).index or 0)
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        """Seed the generators; random numbers come from the CPU's."""
+
+    @staticmethod
+    def _is_in_bad_fork() -> bool:
+        return False
+
+    @staticmethod
+    def get_amp_supported_dtype() -> list[torch.dtype]:
+        """The dtypes that autocast may choose."""
+        return [torch.float16, torch.bfloat16]
+
+
+torch._register_device_module("opbook", Backend())
+torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+# %%
+# ``neg`` runs the kernel, and any other operator the CPU's. The log names the overload:
+# PyTorch writes ``a + b`` as a call of ``add.out`` on an output that it has allocated.
+
+x = torch.arange(6.0).reshape(2, 3)
+on_device = x.to("opbook")
+negated = torch.neg(on_device)
+print(negated.device, calls())
+added = on_device + on_device
+print(added.device, calls())
+torch.testing.assert_close(negated.cpu(), -x)
+torch.testing.assert_close(added.cpu(), x + x)
+
+# %%
+# An overload is an operator of its own. ``neg_`` and ``out=`` do not reach the kernel
+# of ``neg``. Nothing fails: it is slower, and only a log tells.
+
+on_device.clone().neg_()
+torch.neg(on_device, out=torch.empty_like(on_device))
+print(calls())
+
+# %%
+# The dispatch table says the same, for every overload, without running anything.
+
+for name in ("aten::neg", "aten::neg.out"):
+    table = torch._C._dispatch_dump_table(name).splitlines()
+    row = next(row for row in table if row.startswith("PrivateUse1:"))
+    print(name, "->", row.split(" [")[0].replace(f"{SOURCES}/", ""))
+
+# %%
+# Views share memory with their base, for the backend brings ``as_strided`` and
+# ``view``. Written to the view, read through the base:
+
+column = on_device.t()[0]
+column.fill_(9.0)
+print(column.stride(), on_device.cpu())
+on_device.copy_(x)
+calls()
+
+# %%
+# Every dtype and layout gives what eager gives: values, strides and the error for bool.
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+COMPLEX = [torch.complex64, torch.complex128]
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.transpose(0, 2),
+    "sliced": lambda t: t[:, ::2],
+    "expanded": lambda t: t[:1].expand(4, -1, -1),
+    "conjugated": lambda t: t.conj(),
+    "negative bit": lambda t: torch._neg_view(t),
+    "0-dim": lambda t: t[1, 2, 3],
+    "empty": lambda t: t[:0],
+}
+compared = 0
+for dtype in INTEGERS + FLOATS + COMPLEX:
+    base = torch.arange(60).reshape(3, 4, 5).to(dtype)
+    base = base + 1j if dtype.is_complex else base
+    for layout in LAYOUTS.values():
+        expected, result = torch.neg(layout(base)), torch.neg(layout(base.to("opbook")))
+        assert result.device.type == "opbook"
+        assert result.stride() == expected.stride()
+        torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
+        compared += 1
+print(compared, "results equal eager's,", len(set(calls())), "kind of call")
+
+# %%
+# Printing a tensor is a program of many operators, all of which fall back.
+
+print(on_device)
+print(len(calls()), "calls on the CPU")
+
+# %%
+# Autograd needs nothing from a backend: its formulas are made of operators. The
+# gradient of ``neg`` is ``neg``, and runs the kernel again.
+
+leaf = x.to("opbook").requires_grad_()
+(torch.neg(leaf) * 3).sum().backward()
+print(*calls(), sep="\n")
+print(leaf.grad)
+
+# %%
+# So do modules, optimizers and ``torch.compile``. The generated methods put a module on
+# the device.
+
+model = torch.nn.Linear(3, 1).opbook()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+losses = []
+for _ in range(20):
+    optimizer.zero_grad()
+    loss = (model(on_device) - on_device[:, :1]).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print(model.weight.device, model.weight.is_opbook, losses[-1] < losses[0])
+
+
+@torch.compile(backend="aot_eager", fullgraph=True)
+def compiled(tensor: torch.Tensor) -> torch.Tensor:
+    """One of the backend's operators and one of the CPU's."""
+    return torch.neg(tensor) + 1
+
+
+torch.testing.assert_close(compiled(on_device).cpu(), 1 - x)
+calls()
+
+# %%
+# A tensor saved on the device is loaded onto it, or wherever you say.
+
+file = io.BytesIO()
+torch.save(on_device, file)
+for where in (None, "cpu"):
+    file.seek(0)
+    loaded = torch.load(file, map_location=where)
+    print(loaded.device, torch.equal(loaded.cpu(), x))
+
+# %%
+# ``torch.accelerator`` serves programs that do not name their device. It talks to the
+# module, the hooks and the guard.
+
+print(torch.accelerator.current_accelerator(), torch.accelerator.device_count())
+with torch.accelerator.device_index(1):
+    print(torch.empty(2, device="opbook").device)
+torch.accelerator.synchronize()
+print(torch.accelerator.current_stream())
+print(on_device.to("opbook:1").device)
+
+# %%
+# What eager refuses, the backend refuses, with the same kind of error. The fallback has
+# to check the devices itself: ``cpu_fallback`` takes any mix of them.
+
+
+def refused(function) -> str:
+    """Call a function that must fail; return the kind of error and what it says."""
+    try:
+        function()
+    except (RuntimeError, TypeError) as error:
+        said = re.sub(r"^.*[.](cpp|h):\d+, | at \".*", "", str(error).splitlines()[0])
+        return f"{type(error).__name__}: {shorten(said, 76)}"
+    raise AssertionError("nothing was refused")
+
+
+print(refused(lambda: on_device + x))
+print(refused(lambda: torch.mm(on_device, x.t())))
+print(refused(lambda: torch.cat([on_device, on_device.to("opbook:1")])))
+print(refused(lambda: torch.neg(on_device > 1)))
+print(refused(lambda: on_device.numpy()))
+print(refused(lambda: torch.empty(2, device="opbook:7")))
+
+# %%
+# And this is missing: events, generators, an allocator that counts, and convolution,
+# which asks every backend for an operator of its own.
+
+print(refused(lambda: torch.Event("opbook").record()))
+print(refused(lambda: torch.Generator(device="opbook")))
+print(refused(lambda: torch.accelerator.memory_allocated()))
+print(refused(lambda: torch.nn.Conv1d(2, 2, 1).to("opbook")(on_device)))

@@ -1,0 +1,190 @@
+"""Time every config of two tuned kernels, and the Triton operators beside eager.
+
+Without a GPU it runs the same calls interpreted, on small tensors: the numbers are
+then those of the interpreter, and the tuned kernel of the package has one config.
+"""
+
+import os
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import speed
+import triton
+import triton.language as tl
+
+import opbook.triton as ops
+from opbook.triton.linear import linear_kernel
+
+SILU_CONFIGS = [
+    triton.Config({"BLOCK": block}, num_warps=warps)
+    for block, warps in ((256, 2), (1024, 4), (4096, 8), (8192, 16))
+]
+COUNTS = (1 << 16, 1 << 20, 1 << 26) if speed.GPU else (1 << 10, 1 << 12, 1 << 13)
+PRODUCTS = ((16, 4096, 4096), (512, 4096, 4096), (8192, 4096, 4096))
+SHAPES, WIDTH = ((2048, 4096), (16384, 4096), (1024, 32768)), 1024
+if not speed.GPU:
+    PRODUCTS = tuple((m // 128 or 1, n // 64, k // 64) for m, n, k in PRODUCTS)
+    SHAPES, WIDTH = tuple((rows // 1024, size // 64) for rows, size in SHAPES), 8
+
+
+@triton.autotune(SILU_CONFIGS if speed.GPU else SILU_CONFIGS[:1], key=["count"])
+@triton.jit
+def silu_kernel(input, output, count, BLOCK: tl.constexpr):
+    """Multiply by the sigmoid, one block for each program."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    x = tl.load(input + place, mask=inside).to(tl.float32)
+    y = (x * tl.sigmoid(x)).to(output.dtype.element_ty)
+    tl.store(output + place, y, mask=inside)
+
+
+def tensor(*shape: int) -> torch.Tensor:
+    """Random numbers in the dtype of all measurements."""
+    return torch.randn(shape, device=speed.DEVICE, dtype=speed.DTYPE)
+
+
+def equal(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """A kernel that is fast and wrong is of no use."""
+    torch.testing.assert_close(actual, expected, rtol=2**-6, atol=2**-6)
+
+
+def config_name(config: triton.Config) -> str:
+    """Block, warps and stages, in a few characters."""
+    block = "x".join(str(size) for size in config.kwargs.values())
+    return f"{block}, {config.num_warps} warps, {config.num_stages} stages"
+
+
+def time_configs(
+    kernel, configs, launch: Callable, eager: Callable, flush
+) -> tuple[dict[str, float], str]:
+    """Microseconds of each config and of eager, and the name of the tuner's choice.
+
+    Args:
+        kernel: What ``triton.autotune`` returned.
+        configs: Those to time.
+        launch: Takes a kernel and the config's arguments; returns the result.
+        eager: The same in PyTorch.
+        flush: What to read in order to clear the L2 cache.
+    """
+    expected = eager()
+    equal(launch(kernel, {}), expected)  # tunes
+    chosen = config_name(kernel.best_config)
+    calls = {"eager": eager}
+    for config in configs:
+        # Past the tuner: the kernel under it takes the config as arguments.
+        options = config.all_kwargs()
+        try:
+            equal(launch(kernel.fn, options), expected)
+        except triton.runtime.errors.OutOfResources:
+            continue  # this GPU has too little shared memory for it
+        calls[config_name(config)] = lambda o=options: launch(kernel.fn, o)
+    return speed.medians(calls, flush), chosen
+
+
+def silu(input: torch.Tensor) -> tuple[Callable, Callable]:
+    """Give the launch and eager for one input."""
+
+    def launch(kernel, options):
+        output, count = torch.empty_like(input), input.numel()
+        grid = lambda config: (triton.cdiv(count, config["BLOCK"]),)  # noqa: E731
+        kernel[grid](input, output, count, **options)
+        return output
+
+    return launch, lambda: F.silu(input)
+
+
+def product(m: int, n: int, k: int) -> tuple[Callable, Callable]:
+    """Give the launch and eager for ``a @ b.T``."""
+    a, b = tensor(m, k), tensor(n, k) / k**0.5
+
+    def launch(kernel, options):
+        output = a.new_empty(m, n)
+        # The interpreter multiplies the bit patterns of bf16.
+        x, y = (a, b) if speed.GPU else (a.float(), b.float())
+
+        def grid(config):
+            return triton.cdiv(m, config["BLOCK_M"]), triton.cdiv(n, config["BLOCK_N"])
+
+        kernel[grid](
+            x, y, None, output, m, n, k, *x.stride(), *y.stride(),
+            HAS_BIAS=False, GELU=False, **options,
+        )  # fmt: skip
+        return output
+
+    return launch, lambda: a @ b.t()
+
+
+def print_configs(title: str, columns: dict[str, tuple]) -> None:
+    """Print one row for each config, and a star at what the tuner chose."""
+    print(f"\n{title:34}" + "".join(f"{name:>16}" for name in columns))
+    names = list(dict.fromkeys(n for times, _ in columns.values() for n in times))
+    for name in [*names[1:], names[0]]:
+        row = ""
+        for times, chosen in columns.values():
+            value = f"{times[name]:.1f}" if name in times else "no memory"
+            row += f"{value:>15}" + ("*" if name == chosen else " ")
+        print(f"{name:34}{row}".rstrip())
+
+
+def beside_eager(rows: int, length: int, flush) -> dict[str, dict[str, float]]:
+    """Microseconds of the package's operators and of eager, for one shape."""
+    x, weight, bias = tensor(rows, length), tensor(length), tensor(WIDTH)
+    layer = tensor(WIDTH, length) / length**0.5
+    pairs = {
+        "scale": (lambda: x * 2, lambda: ops.scale(x, 2.0)),
+        "softmax": (lambda: F.softmax(x, -1), lambda: ops.softmax(x)),
+        "rms_norm": (
+            lambda: F.rms_norm(x, (length,), weight, 1e-6),
+            lambda: ops.rms_norm(x, weight),
+        ),
+        "linear_gelu": (
+            lambda: F.gelu(F.linear(x, layer, bias)),
+            lambda: ops.linear_gelu(x, layer, bias),
+        ),
+    }
+    found = {}
+    for name, (eager, ours) in pairs.items():
+        equal(ours(), eager())
+        found[name] = speed.medians({"eager": eager, "opbook": ours}, flush)
+    return found
+
+
+def main() -> None:
+    """Print two tables of configs and one of operators."""
+    size = speed.CPU_CACHE
+    if speed.GPU:
+        properties = torch.cuda.get_device_properties(speed.DEVICE)
+        size = 8 * max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
+    flush = torch.zeros(size // 4, device=speed.DEVICE)
+    print(f"{speed.versions()}, Triton {triton.__version__}")
+    print(f"microseconds, median of {speed.ROUNDS}, cold cache; * the tuner's choice")
+    with torch.inference_mode():
+        columns = {
+            f"{count}": time_configs(
+                silu_kernel, silu_kernel.configs, *silu(tensor(count)), flush
+            )
+            for count in COUNTS
+        }
+        print_configs("silu, elements", columns)
+        columns = {
+            f"{m}x{n}x{k}": time_configs(
+                linear_kernel, linear_kernel.configs, *product(m, n, k), flush
+            )
+            for m, n, k in PRODUCTS
+        }
+        print_configs("matrix product, m x n x k", columns)
+        print(f"\n{'opbook.triton':14}{'input':>14}{'eager':>10}{'opbook':>10}")
+        for shape in SHAPES:
+            for name, times in beside_eager(*shape, flush).items():
+                where = "x".join(map(str, shape))
+                row = f"{name:14}{where:>14}{times['eager']:10.1f}"
+                print(f"{row}{times['opbook']:10.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,693 @@
+"""Says in one screen what this machine can build and run, what it cannot, and why.
+
+``python -m opbook.doctor`` ends with status 1 if something will not work. Where
+``import opbook`` is what fails, that command fails as well: run the file by its path
+then, ``python src/opbook/doctor.py``. It imports nothing but Python's own modules, and
+asks PyTorch in a process of its own, because that import may be the fault.
+"""
+
+from __future__ import annotations
+
+import functools
+import grp
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import os
+import pwd
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+LEAST_TORCH = (2, 11)  # TORCH_TARGET_VERSION in setup.py
+FILE_LOCKS = (2, 14)  # from here on a lock ends with the process that holds it
+STALE_AFTER = 15 * 60  # seconds; an extension that includes all of PyTorch takes two
+TIMEOUT = 120  # seconds for one program that is asked
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+
+_ARCHITECTURE = re.compile(r"(\d+)\.(\d)(a?)(\+PTX)?")
+_FAMILIES = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"}
+_FAMILIES |= {"Hopper", "Blackwell"}
+_OWN_CACHE = "set TORCH_EXTENSIONS_DIR to a folder of yours with mode 700"
+
+# Runs in a process of its own: what only an imported torch knows, as JSON.
+_ASK_TORCH = """\
+import json, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+answer = {"cxx11": torch._C._GLIBCXX_USE_CXX11_ABI, "built_for": [], "gpus": []}
+if torch.cuda.is_available():
+    answer["built_for"] = torch.cuda.get_arch_list()
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        arch = f"{properties.major}.{properties.minor}"
+        arch = getattr(properties, "gcnArchName", arch) if torch.version.hip else arch
+        answer["gpus"].append([properties.name, arch.partition(":")[0]])
+try:
+    import opbook
+    names = torch._C._dispatch_get_all_op_names()
+    answer["operators"] = sum(name.startswith("opbook::") for name in names)
+except Exception as error:
+    answer["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
+print(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check found out.
+
+    Attributes:
+        level: "ok", "warning" (perhaps not what you want) or "problem" (will not work).
+        text: What is the case.
+        remedy: What to do about it; empty where nothing is to be done.
+    """
+
+    level: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the checks look at; each fact is found when it is first asked for.
+
+    Attributes:
+        environment: The environment variables.
+        package: The folder of the package ``opbook``.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    package: Path = PACKAGE
+
+    def which(self, command: str) -> str | None:
+        """Finds a command on ``PATH``, as a shell would."""
+        return shutil.which(command, path=self.environment.get("PATH", ""))
+
+    def output(self, *command: str, input: str = "") -> tuple[int, str]:
+        """Runs a program: its exit status, and standard output and error in one."""
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(self.environment),
+                input=input,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return 124, f"no answer in {TIMEOUT} s"
+        except OSError as error:
+            return 127, str(error)
+        return done.returncode, done.stdout
+
+    @functools.cached_property
+    def torch_folder(self) -> Path | None:
+        """Where torch is installed, found without importing it."""
+        spec = importlib.util.find_spec("torch")
+        places = spec.submodule_search_locations if spec else None
+        return Path(next(iter(places))) if places else None
+
+    @functools.cached_property
+    def torch_build(self) -> dict[str, str]:
+        """``version``, ``cuda`` and ``hip`` of torch, read from its version.py."""
+        file = self.torch_folder / "version.py" if self.torch_folder else None
+        text = file.read_text() if file and file.exists() else ""
+        found = re.findall(r"^_*(\w+?)_*\s*(?::.*?)?= *['\"](.*)['\"]$", text, re.M)
+        return dict(found)
+
+    @functools.cached_property
+    def torch_version(self) -> tuple[int, ...]:
+        """Major and minor version of torch; empty without torch."""
+        return _numbers(self.torch_build.get("version", ""))
+
+    @functools.cached_property
+    def torch_says(self) -> dict:
+        """What an imported torch says, or ``error`` with its last words."""
+        # -P: the current folder must not hide a module.
+        command = [sys.executable, "-P", "-c", _ASK_TORCH, str(self.package.parent)]
+        status, output = self.output(*command)
+        last = (output.strip().splitlines() or ["no output"])[-1]
+        try:
+            return json.loads(last)
+        except json.JSONDecodeError:
+            return {"error": last if status > 0 else f"killed by signal {-status}"}
+
+    @functools.cached_property
+    def gpu_kind(self) -> str:
+        """``cuda`` or ``hip``, for which torch is built; empty for neither."""
+        return next(
+            (kind for kind in ("cuda", "hip") if self.torch_build.get(kind)), ""
+        )
+
+    @functools.cached_property
+    def nvcc(self) -> str | None:
+        """The nvcc that torch would use: ``CUDA_HOME`` goes before ``PATH``."""
+        return self._toolkit("nvcc", ("CUDA_HOME", "CUDA_PATH"), "/usr/local/cuda")
+
+    @functools.cached_property
+    def hipcc(self) -> str | None:
+        """The hipcc that torch would use: ``ROCM_HOME`` goes before ``PATH``."""
+        return self._toolkit("hipcc", ("ROCM_HOME", "ROCM_PATH"), "/opt/rocm")
+
+    def _toolkit(self, name: str, variables: tuple[str, str], usual: str) -> str | None:
+        home = next(filter(None, map(self.environment.get, variables)), None)
+        if home:
+            return shutil.which(name, path=f"{home}/bin")
+        return self.which(name) or shutil.which(name, path=f"{usual}/bin")
+
+    @functools.cached_property
+    def library(self) -> Path | None:
+        """The file of ``opbook._C``; None before it is built."""
+        return next(iter(sorted(self.package.glob("_C.*so"))), None)
+
+    @functools.cached_property
+    def cache(self) -> Path:
+        """The folder in which torch builds and caches JIT extensions."""
+        if chosen := self.environment.get("TORCH_EXTENSIONS_DIR"):
+            return Path(chosen)
+        home = Path(self.environment.get("HOME") or Path.home())
+        caches = self.environment.get("XDG_CACHE_HOME") or home / ".cache"
+        return Path(caches, "torch_extensions")
+
+
+# The checks, in the order of the screen.
+
+
+def check_python(machine: Machine) -> Iterator[Finding]:
+    """Which Python this is, and whether C code can be compiled for it."""
+    text = f"Python {sys.version.split()[0]}"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if header.exists():
+        yield Finding(OK, f"{text}, with its headers")
+    else:
+        yield Finding(
+            PROBLEM,
+            f"{text} has no Python.h: nothing can be built for it",
+            "install its headers (python3-dev, python3-devel), or use a Python that "
+            "has them",
+        )
+
+
+def check_torch(machine: Machine) -> Iterator[Finding]:
+    """Which torch this is, and whether it can be imported."""
+    if not machine.torch_version:
+        yield Finding(PROBLEM, "torch is not installed", "python -m pip install torch")
+        return
+    build, kind = machine.torch_build, machine.gpu_kind
+    made_for = {"cuda": "CUDA", "hip": "ROCm"}.get(kind, "the CPU alone")
+    text = (
+        f"torch {build['version']}, built for {made_for} {build.get(kind, '')}".strip()
+    )
+    least = ".".join(map(str, LEAST_TORCH))
+    if machine.torch_version < LEAST_TORCH:
+        yield Finding(
+            PROBLEM,
+            f"{text}: opbook needs {least} or later",
+            f"python -m pip install 'torch>={least}'",
+        )
+    elif error := machine.torch_says.get("error"):
+        yield Finding(
+            PROBLEM,
+            f"{text}: it cannot be imported: {error}",
+            "install torch again, and see whether `python -c 'import torch'` works",
+        )
+    else:
+        yield Finding(OK, text)
+        abi = int(machine.torch_says["cxx11"])
+        yield Finding(
+            OK,
+            f"ABI: the library asks for the stable one of torch {least}; other C++ "
+            f"needs _GLIBCXX_USE_CXX11_ABI={abi}",
+        )
+
+
+def check_library(machine: Machine) -> Iterator[Finding]:
+    """Whether ``opbook._C`` is built, loads, and has code for the GPU."""
+    if machine.library is None:
+        yield Finding(
+            PROBLEM,
+            "opbook._C is not built",
+            "python -m pip install --no-build-isolation -e .",
+        )
+        return
+    where = short(machine.library)
+    if error := machine.torch_says.get("failed"):
+        undefined = "undefined symbol" in error
+        why = "it was built for another torch" if undefined else "it does not load"
+        yield Finding(
+            PROBLEM,
+            f"opbook._C ({where}): {why}: {error}",
+            "build it again with the torch that will load it: "
+            "python -m pip install --no-build-isolation --force-reinstall -e .",
+        )
+    elif "operators" in machine.torch_says:
+        count = machine.torch_says["operators"]
+        yield Finding(OK, f"opbook._C ({where}): {count} operators")
+    targets = library_targets(machine)
+    yield Finding(OK, f"opbook._C holds code for {', '.join(['the CPU', *targets])}")
+    for name, arch in machine.torch_says.get("gpus", []):
+        if not runs_on(targets, arch):
+            yield Finding(
+                PROBLEM,
+                f"opbook._C has no code for {name} ({arch})",
+                f"build it again with {_list_variable(machine)}={arch}",
+            )
+
+
+def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
+    """Whether torch finds a C++ compiler, and that compiler knows C++20."""
+    chosen = machine.environment.get("CXX")
+    command = (chosen or "c++").split()
+    if not command or not all(map(machine.which, command[:1])):
+        others = [name for name in ("g++", "clang++") if machine.which(name)]
+        remedy = f"set CXX={others[0]}" if others else "install g++ or clang++"
+        missing = f"CXX={chosen}: not found" if chosen else "no C++ compiler (c++)"
+        yield Finding(PROBLEM, f"{missing}: nothing can be built", remedy)
+        return
+    status, output = machine.output(*command, "--version")
+    name = (output.splitlines() or [command[0]])[0].strip()
+    flags = ["-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
+    status, output = machine.output(*command, *flags, input="#include <concepts>\n")
+    if status:
+        error = (output.strip().splitlines() or ["no message"])[0]
+        yield Finding(
+            PROBLEM,
+            f"{name} does not compile C++20: {error}",
+            "install g++ 11 or clang++ 16, or later, and set CXX to it",
+        )
+    else:
+        yield Finding(OK, f"C++ compiler: {name}")
+
+
+def check_build_tools(machine: Machine) -> Iterator[Finding]:
+    """What a build needs besides compilers."""
+    versions = {name: _version(name) for name in ("setuptools", "ninja")}
+    if not versions["ninja"] and machine.which("ninja"):
+        versions["ninja"] = machine.output("ninja", "--version")[1].strip()
+    if not versions["setuptools"]:
+        yield Finding(
+            PROBLEM,
+            "no setuptools: `pip install --no-build-isolation` cannot build",
+            "python -m pip install setuptools",
+        )
+    if not versions["ninja"]:
+        yield Finding(
+            WARNING,
+            "no ninja: builds compile one file at a time, and load() refuses",
+            "python -m pip install ninja",
+        )
+    if found := [f"{name} {have}" for name, have in versions.items() if have]:
+        yield Finding(OK, f"build tools: {', '.join(found)}")
+
+
+def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
+    """Whether the GPU compiler that torch needs is here, in a version that fits."""
+    if machine.gpu_kind == "hip":
+        yield from _check_hipcc(machine)
+    elif machine.gpu_kind == "cuda":
+        yield from _check_nvcc(machine)
+    elif machine.nvcc:
+        yield Finding(
+            OK,
+            f"nvcc {_release(machine)}: compiles kernels, which this torch cannot run",
+        )
+    else:
+        yield Finding(
+            OK, "no GPU compiler, and none needed: torch is for the CPU alone"
+        )
+
+
+def _check_nvcc(machine: Machine) -> Iterator[Finding]:
+    cuda = machine.torch_build["cuda"]
+    if machine.nvcc is None:
+        yield Finding(
+            PROBLEM,
+            f"no nvcc: GPU kernels cannot be built for this torch (CUDA {cuda})",
+            f"install the CUDA toolkit {_numbers(cuda)[0]}.x, and set CUDA_HOME to it",
+        )
+        return
+    release = _release(machine)
+    text = f"nvcc {release} ({short(Path(machine.nvcc))}), torch has CUDA {cuda}"
+    if _numbers(release)[:1] == _numbers(cuda)[:1]:
+        yield Finding(OK, text)
+    else:
+        yield Finding(
+            PROBLEM,
+            f"{text}: torch refuses to build with another major version",
+            f"set CUDA_HOME to a toolkit {_numbers(cuda)[0]}.x, or install the torch "
+            f"for CUDA {_numbers(release)[0] if _numbers(release) else '?'}",
+        )
+
+
+def _check_hipcc(machine: Machine) -> Iterator[Finding]:
+    hip = machine.torch_build["hip"]
+    if machine.hipcc is None:
+        yield Finding(
+            PROBLEM,
+            f"no hipcc: GPU kernels cannot be built for this torch (ROCm {hip})",
+            "install ROCm's development packages, and set ROCM_HOME to it",
+        )
+        return
+    _, output = machine.output(machine.hipcc, "--version")
+    have = re.search(r"HIP version: *([\d.]+)", output)
+    text = f"hipcc {have[1] if have else '?'} ({short(Path(machine.hipcc))})"
+    if have and _numbers(have[1])[:1] != _numbers(hip)[:1]:
+        yield Finding(
+            PROBLEM,
+            f"{text}, but torch is built for ROCm {hip}",
+            f"set ROCM_HOME to ROCm {_numbers(hip)[0]}.x",
+        )
+    else:
+        yield Finding(OK, f"{text}, torch has ROCm {hip}")
+
+
+def check_gpus(machine: Machine) -> Iterator[Finding]:
+    """Which GPUs torch sees, and whether torch itself has code for them."""
+    built_for = machine.torch_says.get("built_for", [])
+    for name, arch in machine.torch_says.get("gpus", []):
+        if built_for and not runs_on(built_for, arch):
+            yield Finding(
+                PROBLEM,
+                f"GPU: {name} ({arch}): torch has no code for it",
+                "install a torch that is built for this GPU",
+            )
+        else:
+            yield Finding(OK, f"GPU: {name} ({arch})")
+    if machine.torch_says.get("gpus") or "error" in machine.torch_says:
+        return
+    if machine.gpu_kind:
+        yield Finding(
+            WARNING,
+            "no GPU is visible to torch: GPU kernels can be built, and not be run",
+            "look at the driver (nvidia-smi, rocminfo), at CUDA_VISIBLE_DEVICES, and "
+            "at what the container passes on",
+        )
+    else:
+        yield Finding(OK, "no GPU: operators run on the CPU")
+
+
+def check_architectures(machine: Machine) -> Iterator[Finding]:
+    """Whether a build knows for which GPUs to compile."""
+    variable = _list_variable(machine)
+    chosen = machine.environment.get(variable, "")
+    gpus = [arch for _, arch in machine.torch_says.get("gpus", [])]
+    if not machine.gpu_kind:
+        return
+    if not chosen:
+        if gpus:
+            here = ", ".join(sorted(set(gpus)))
+            yield Finding(OK, f"{variable} is not set: builds are for {here}")
+        elif machine.gpu_kind == "cuda":
+            yield Finding(
+                PROBLEM,
+                f"{variable} is not set and no GPU is visible: torch's build ends with "
+                "`IndexError: list index out of range`",
+                "set it, for example to '8.0;9.0+PTX' (setup.py of opbook does so)",
+            )
+        return
+    names = re.split(r"[ ;]+", chosen.strip(" ;"))
+    valid = _ARCHITECTURE.fullmatch if machine.gpu_kind == "cuda" else _is_amd
+    wrong = [n for n in names if not valid(n) and n.partition("+")[0] not in _FAMILIES]
+    if wrong:
+        example = "8.0;9.0+PTX" if machine.gpu_kind == "cuda" else "gfx90a;gfx942"
+        yield Finding(
+            PROBLEM,
+            f"{variable} has {', '.join(wrong)}, which torch or the compiler refuses",
+            f"write it like {example}",
+        )
+        return
+    yield Finding(OK, f"{variable}={chosen}")
+    targets = [_target(name) for name in names]
+    for arch in sorted(set(gpus)):
+        if None not in targets and not runs_on([t for t in targets if t], arch):
+            yield Finding(
+                PROBLEM,
+                f"{variable} leaves out the GPU that is here ({arch}): what you build "
+                "ends with `no kernel image is available`",
+                f"add {arch} to it",
+            )
+
+
+def check_triton(machine: Machine) -> Iterator[Finding]:
+    """Whether Triton is here, and where its kernels run."""
+    version = _version("triton")
+    if not version:
+        yield Finding(
+            WARNING,
+            "no Triton: no opbook.triton, and no torch.compile for GPUs",
+            "python -m pip install triton",
+        )
+        return
+    interpreted = machine.environment.get("TRITON_INTERPRET") == "1"
+    gpus = machine.torch_says.get("gpus")
+    if interpreted and gpus:
+        yield Finding(
+            WARNING,
+            f"Triton {version} interprets its kernels, though there is a GPU",
+            "unset TRITON_INTERPRET",
+        )
+    elif interpreted or gpus:
+        where = "the CPU, by its interpreter" if interpreted else "the GPU"
+        yield Finding(OK, f"Triton {version}: kernels run on {where}")
+    else:
+        yield Finding(
+            OK, f"Triton {version}: kernels run with TRITON_INTERPRET=1, without a GPU"
+        )
+
+
+def check_cache(machine: Machine) -> Iterator[Finding]:
+    """Whether others can put code into the JIT cache, and whether a lock blocks it."""
+    cache = machine.cache
+    given = (
+        "TORCH_EXTENSIONS_DIR"
+        if machine.environment.get("TORCH_EXTENSIONS_DIR")
+        else ""
+    )
+    name = f"{given}={short(cache)}" if given else f"JIT cache {short(cache)}"
+    faults = [*_open_to_others(cache), *_locked(machine)]
+    yield from faults
+    if not faults:
+        state = "yours alone, and unlocked" if cache.exists() else "not there yet"
+        yield Finding(OK, f"{name}: {state}")
+
+
+def _open_to_others(cache: Path) -> Iterator[Finding]:
+    """Folders in which somebody else can place a library for you to load."""
+    inside = [p for p in [*cache.glob("*"), *cache.glob("*/*")] if p.is_dir()]
+    for folder in filter(Path.exists, [cache, *inside]):
+        if fault := _others_may_write(folder.stat()):
+            yield Finding(
+                PROBLEM,
+                f"{short(folder)} {fault}: others can place a library there, and your "
+                "next load() runs it",
+                f"look at what is in it, then chmod go-w; or {_OWN_CACHE}",
+            )
+    # Who may rename a folder on the way there may put another in its place. The sticky
+    # bit forbids that for folders which exist.
+    way = [cache.absolute(), *cache.absolute().parents]
+    for child, folder in itertools.pairwise(way):
+        if not folder.exists():
+            continue
+        status = folder.stat()
+        fault = _others_may_write(status)
+        if fault and not (status.st_mode & stat.S_ISVTX and child.exists()):
+            yield Finding(
+                PROBLEM,
+                f"{short(folder)} {fault}: others can put a folder of theirs in the "
+                f"place of {child.name}",
+                _OWN_CACHE,
+            )
+
+
+def _others_may_write(status: os.stat_result) -> str:
+    """Why somebody else may write to a folder; empty if nobody else but root may."""
+    if status.st_uid not in (os.getuid(), 0):
+        return f"belongs to another user ({status.st_uid})"
+    mode = f"has mode {stat.S_IMODE(status.st_mode):o}"
+    if status.st_mode & stat.S_IWOTH:
+        return mode
+    if status.st_mode & stat.S_IWGRP:
+        # Many systems give each user a group of the same name, with nobody else in it.
+        try:
+            group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid)
+        except KeyError:
+            return f"{mode}, group {status.st_gid}"
+        if group.gr_name != owner.pw_name or {*group.gr_mem} - {owner.pw_name}:
+            return f"{mode}, group {group.gr_name}"
+    return ""
+
+
+def _locked(machine: Machine) -> Iterator[Finding]:
+    if machine.torch_version >= FILE_LOCKS:
+        return
+    cache = machine.cache
+    for lock in sorted([*cache.glob("*/lock"), *cache.glob("*/*/lock")]):
+        age = time.time() - lock.stat().st_mtime
+        if age > STALE_AFTER:
+            yield Finding(
+                PROBLEM,
+                f"{short(lock)} is {age / 60:.0f} minutes old: load() of "
+                f"{lock.parent.name} waits for its end, and says nothing",
+                "if no build is running, delete that file",
+            )
+        else:
+            yield Finding(
+                WARNING,
+                f"{short(lock)}: a build is running, or was killed just now",
+                "if no build is running, delete that file",
+            )
+
+
+CHECKS: tuple[Callable[[Machine], Iterator[Finding]], ...] = (
+    check_python,
+    check_torch,
+    check_library,
+    check_cpp_compiler,
+    check_build_tools,
+    check_gpu_compiler,
+    check_gpus,
+    check_architectures,
+    check_triton,
+    check_cache,
+)
+
+
+def diagnose(machine: Machine) -> list[Finding]:
+    """Runs all checks."""
+    return [finding for check in CHECKS for finding in check(machine)]
+
+
+def library_targets(machine: Machine) -> list[str]:
+    """GPU architectures that ``opbook._C`` holds code for, such as ``sm_90``.
+
+    AMD names stand in the file as they are. NVIDIA's need cuobjdump; without it the
+    answer for a library with code for NVIDIA GPUs is ``some NVIDIA GPUs``.
+    """
+    data = machine.library.read_bytes()
+    amd = {name.decode() for name in re.findall(rb"amdgcn-amd-amdhsa--(gfx\w+)", data)}
+    if amd or b".nv_fatbin" not in data:
+        return sorted(amd)
+    beside = Path(machine.nvcc).with_name("cuobjdump") if machine.nvcc else None
+    tool = machine.which("cuobjdump") or (beside and shutil.which(beside))
+    if not tool:
+        return ["some NVIDIA GPUs"]
+    lists = "--list-elf", "--list-ptx"
+    _, output = machine.output(tool, *lists, str(machine.library))
+    found = re.findall(r"\.(sm_\d+[af]?)\.(cubin|ptx)", output)
+    return sorted({f"{arch}+PTX" if kind == "ptx" else arch for arch, kind in found})
+
+
+def runs_on(targets: list[str], arch: str) -> bool:
+    """Whether code for any of these targets runs on a GPU.
+
+    Machine code of NVIDIA runs on its own major version, from its minor version on; PTX
+    on all that is newer. A name that ends in ``a``, ``sm_90a``, is for that GPU alone.
+
+    Args:
+        targets: Such as ``sm_80``, ``sm_90+PTX``, ``compute_90`` (PTX too), ``gfx942``.
+        arch: ``9.0`` or ``gfx942``.
+    """
+    if arch.startswith("gfx") or "some NVIDIA GPUs" in targets:
+        return arch in targets or "some NVIDIA GPUs" in targets
+    major, minor = _numbers(arch)
+    for target in targets:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)(\+PTX)?", target)
+        if not match:
+            continue
+        have = int(match[2]), int(match[3])
+        if match[4] == "a":
+            fits = have == (major, minor)
+        elif match[5] or match[1] == "compute":
+            fits = have <= (major, minor)
+        else:
+            fits = have[0] == major and have[1] <= minor
+        if fits:
+            return True
+    return False
+
+
+def short(path: Path) -> str:
+    """Writes a path relative to the current folder or to ``~`` where it can."""
+    path = Path(os.path.abspath(path))
+    for folder, name in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if folder != Path("/") and path.is_relative_to(folder):
+            return f"{name}{path.relative_to(folder)}"
+    return str(path)
+
+
+def _list_variable(machine: Machine) -> str:
+    return "PYTORCH_ROCM_ARCH" if machine.gpu_kind == "hip" else "TORCH_CUDA_ARCH_LIST"
+
+
+def _is_amd(name: str) -> bool:
+    return bool(re.fullmatch(r"gfx[\da-f]+(:\w+[+-])*", name))
+
+
+def _target(name: str) -> str | None:
+    """A name of the list as a target: ``9.0+PTX`` is ``sm_90+PTX``; None if unknown."""
+    if match := _ARCHITECTURE.fullmatch(name):
+        major, minor, letter, ptx = match.groups()
+        return f"sm_{major}{minor}{letter}{ptx or ''}"
+    return name.partition(":")[0] if _is_amd(name) else None
+
+
+def _release(machine: Machine) -> str:
+    _, output = machine.output(machine.nvcc, "--version")
+    found = re.search(r"release ([\d.]+)", output)
+    return found[1] if found else "of an unknown version"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def main() -> int:
+    """Prints what all checks found.
+
+    Returns:
+        The exit status: 1 if something will not work.
+    """
+    findings = diagnose(Machine())
+    lines = textwrap.TextWrapper(
+        width=88,
+        subsequent_indent=" " * 9,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for finding in findings:
+        print(lines.fill(f"{finding.level:8} {finding.text}"))
+        if finding.remedy:
+            print(lines.fill(f"{'':8} -> {finding.remedy}"))
+    problems = sum(finding.level == PROBLEM for finding in findings)
+    things = "1 thing" if problems == 1 else f"{problems} things"
+    print(f"\n{things} will not work." if problems else "\nNo problem found.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    # Run by its path, this file's folder comes first: opbook/triton would be `triton`.
+    if sys.path and Path(sys.path[0]).resolve() == PACKAGE:
+        del sys.path[0]
+    sys.exit(main())

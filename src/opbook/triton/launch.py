@@ -1,0 +1,88 @@
+"""What every Triton operator does before it launches: checks, device, block size."""
+
+import contextlib
+
+import torch
+import triton
+from torch import Tensor
+
+# A Python float reaches a Triton kernel as fp32, which would round the numbers that go
+# with an fp64 tensor. So fp64 is refused, by name.
+FLOATING = (torch.float16, torch.bfloat16, torch.float32)
+# Fixed when Triton is imported: the same kernels, compiled or interpreted.
+INTERPRETED = triton.knobs.runtime.interpret
+# More elements in one block than this do not fit the registers of its threads.
+MAX_BLOCK = 16384
+
+
+# [checks]
+def check_input(op: str, name: str, value: Tensor) -> None:
+    """Refuse a tensor that the kernel cannot read.
+
+    Raises:
+        NotImplementedError: Its dtype is not a floating one that the kernels know.
+        RuntimeError: It is on a device that Triton does not run on here.
+    """
+    if value.dtype not in FLOATING:
+        raise NotImplementedError(
+            f"{op}: {name} must be fp16, bf16 or fp32, but got {value.dtype}"
+        )
+    if value.device.type != "cuda" and not INTERPRETED:
+        raise RuntimeError(
+            f"{op}: {name} must be on a GPU, but is on {value.device} "
+            "(set TRITON_INTERPRET=1 before triton is imported to run on the CPU)"
+        )
+
+
+def check_like(op: str, name: str, value: Tensor, input: Tensor, shape) -> None:
+    """Refuse a second tensor whose shape or device does not fit the input.
+
+    Raises:
+        RuntimeError: With the operator, the argument, and both values.
+    """
+    if list(value.shape) != list(shape):
+        raise RuntimeError(
+            f"{op}: expected {name} of shape {list(shape)}, but got {list(value.shape)}"
+        )
+    if value.device != input.device:
+        raise RuntimeError(
+            f"{op}: expected {name} on the device of input ({input.device}), "
+            f"but got {value.device}"
+        )
+
+
+# [/checks]
+
+
+# [device]
+def device_of(input: Tensor) -> contextlib.AbstractContextManager:
+    """Make the tensor's GPU current: Triton launches on the current one."""
+    on_gpu = input.device.type == "cuda"
+    return torch.cuda.device(input.device) if on_gpu else contextlib.nullcontext()
+
+
+# [/device]
+
+
+def rows_of(input: Tensor) -> tuple[int, int]:
+    """Number of rows and their length: a row is the last dimension."""
+    length = input.shape[-1]
+    return (input.numel() // length if length else 0), length
+
+
+def block_of(length: int) -> int:
+    """Elements a program takes at once; ``tl.arange`` needs a power of two."""
+    return min(triton.next_power_of_2(length), MAX_BLOCK)
+
+
+def warps_of(block: int) -> int:
+    """Warps for a block: 16 elements a thread, until the block has 1024 threads."""
+    most = 16 if torch.version.hip else 32  # AMD's data center chips: warps of 64
+    return max(1, min(most, block // 512))
+
+
+def needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to see a call with these tensors."""
+    return torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in tensors
+    )

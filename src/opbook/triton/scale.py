@@ -1,0 +1,125 @@
+"""Multiply by a number: the smallest Triton operator that is complete."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from opbook.triton.launch import check_input, device_of, needs_grad
+
+BLOCK = 1024
+
+
+# [kernel]
+@triton.jit
+def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
+    """Scale `BLOCK` elements; the last program has fewer, which the mask knows."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    x = tl.load(input + place, mask=inside).to(tl.float32)
+    y = (x * factor).to(output.dtype.element_ty)
+    tl.store(output + place, y, mask=inside)
+
+
+# [/kernel]
+
+
+# [launch]
+def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
+    """Launch one program a block, and none on an empty tensor."""
+    count = input.numel()
+    if count > 0:
+        with device_of(input):
+            scale_kernel[(triton.cdiv(count, BLOCK),)](
+                input, output, factor, count, BLOCK=BLOCK
+            )
+
+
+# [/launch]
+
+
+# [operator]
+@torch.library.custom_op("opbook_triton::scale", mutates_args=())
+def scale(input: Tensor, factor: float) -> Tensor:
+    """Multiply every element by a number.
+
+    Args:
+        input: Any shape and strides; fp16, bf16 or fp32.
+        factor: Rounded to fp32, the type of the product.
+
+    Returns:
+        A contiguous tensor of ``input``'s shape and dtype.
+
+    Raises:
+        NotImplementedError: Another dtype.
+        RuntimeError: A device that Triton does not run on here.
+    """
+    check_input("opbook.triton.scale", "input", input)
+    input = input.contiguous()
+    output = torch.empty_like(input)
+    launch_scale(input, output, factor)
+    return output
+
+
+# [/operator]
+
+
+# [fake]
+@scale.register_fake
+def _(input: Tensor, factor: float) -> Tensor:
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+# [/fake]
+
+
+# [autograd]
+def _save(ctx, inputs, output) -> None:
+    _, ctx.factor = inputs
+
+
+def _backward(ctx, grad: Tensor):
+    return scale(grad, ctx.factor), None
+
+
+scale.register_autograd(_backward, setup_context=_save)
+# [/autograd]
+
+
+# [in_place]
+@torch.library.custom_op("opbook_triton::scale_", mutates_args=("input",))
+def scale_in_place(input: Tensor, factor: float) -> None:
+    """Multiply where the elements are; strided input costs a copy."""
+    check_input("opbook.triton.scale_", "input", input)
+    if input.is_contiguous():
+        launch_scale(input, input, factor)
+    else:
+        input.copy_(scale(input, factor))
+
+
+@scale_in_place.register_fake
+def _(input: Tensor, factor: float) -> None:
+    return None
+
+
+def scale_(input: Tensor, factor: float) -> Tensor:
+    """In-place version of :func:`scale`.
+
+    Args:
+        input: As in :func:`scale`, with no two elements in the same memory.
+        factor: As in :func:`scale`.
+
+    Returns:
+        ``input``.
+
+    Raises:
+        RuntimeError: Also for a leaf that requires grad, and for expanded ``input``.
+    """
+    if needs_grad(input):
+        # A mutating operator has no gradient of its own; copy_ has.
+        return input.copy_(scale(input, factor))
+    scale_in_place(input, factor)
+    return input
+
+
+# [/in_place]

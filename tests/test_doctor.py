@@ -1,0 +1,406 @@
+"""opbook.doctor names every fault that is planted, and none where there is none."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from opbook import doctor
+from opbook.doctor import OK, PROBLEM, WARNING, Machine
+
+FAKE_TORCH = """\
+import sys, types
+from . import version
+
+__version__ = version.__version__
+_C = types.SimpleNamespace(
+    _GLIBCXX_USE_CXX11_ABI=True, _dispatch_get_all_op_names=lambda: ["opbook::one"]
+)
+cuda = types.SimpleNamespace(is_available=lambda: False)
+"""
+CPU = {"version": "2.13.0+cpu"}
+CUDA = {"version": "2.13.0+cu130", "cuda": "13.0"}
+ROCM = {"version": "2.13.0+rocm7.0", "hip": "7.0.51831"}
+H200 = {"built_for": ["sm_80", "sm_90"], "gpus": [["NVIDIA H200", "9.0"]]}
+
+
+def machine(environment=None, build=CPU, says=None, **known):
+    """A machine of which some facts are given; the others are looked up."""
+    made = Machine({"PATH": "", "HOME": "/nowhere"} | (environment or {}))
+    known |= {"torch_build": build, "torch_says": {"cxx11": True} | (says or {})}
+    vars(made).update(known)  # where a cached property keeps its value
+    return made
+
+
+def program(path, text):
+    """A command that prints a text, in place of a real one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{text}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def faults(findings):
+    return [finding for finding in findings if finding.level != OK]
+
+
+def only_problem(findings):
+    """The one fault, a problem with a remedy."""
+    (fault,) = faults(findings)
+    assert fault.level == PROBLEM
+    assert fault.remedy
+    return fault.text
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache with one extension in it that nobody else can touch."""
+    (tmp_path / "cache" / "mine").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "cache", tmp_path / "cache" / "mine"):
+        folder.chmod(0o700)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The package without its library, and a torch that says what it is told to."""
+    package = tmp_path / "opbook"
+    package.mkdir()
+    shutil.copy(doctor.__file__, package)
+    (package / "__init__.py").write_text("from opbook import _C\n")
+    torch = tmp_path / "path" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text(FAKE_TORCH)
+    (torch / "version.py").write_text("__version__ = '2.13.0+cpu'\ncuda = None\n")
+    (tmp_path / "cache").mkdir(mode=0o700)
+    return tmp_path
+
+
+def build(folder, module=""):
+    """Give `copy` a library: a file of that name, and a module for the import."""
+    (folder / "opbook" / "_C.built.so").touch()
+    (folder / "opbook" / "_C.py").write_text(module)
+
+
+def run(folder, **environment):
+    """The doctor of `copy`, run by its path: its status and what it printed."""
+    environment = os.environ | {
+        "PYTHONPATH": str(folder / "path"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "cache"),
+        **environment,
+    }
+    command = [sys.executable, str(folder / "opbook" / "doctor.py")]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    return done.returncode, " ".join(done.stdout.split())
+
+
+# The whole screen, in a process of its own.
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_a_healthy_machine_has_no_problem(copy):
+    build(copy)
+    status, screen = run(copy)
+    assert "opbook/_C.built.so): 1 operators" in screen
+    assert screen.endswith("No problem found.")
+    assert status == 0
+
+
+def test_it_runs_where_the_package_cannot_be_imported(copy):
+    failed = subprocess.run(
+        [sys.executable, "-c", "import opbook"], cwd=copy, capture_output=True
+    )
+    assert failed.returncode
+    status, screen = run(copy)
+    assert "problem opbook._C is not built" in screen
+    assert "1 thing will not work." in screen
+    assert status == 1
+
+
+def test_a_library_for_another_torch_is_named(copy):
+    build(copy, "raise ImportError('_C.abi3.so: undefined symbol: _ZN3c105ErrorE')\n")
+    status, screen = run(copy)
+    assert (
+        "it was built for another torch: ImportError: _C.abi3.so: undefined" in screen
+    )
+    assert status == 1
+
+
+def test_a_torch_that_cannot_be_imported_is_named(copy):
+    build(copy)
+    (copy / "path/torch/__init__.py").write_text("raise OSError('libc10.so: gone')\n")
+    status, screen = run(copy)
+    assert "it cannot be imported: OSError: libc10.so: gone" in screen
+    assert status == 1
+
+
+def test_no_compiler_on_the_path(copy):
+    build(copy)
+    status, screen = run(copy, PATH=str(copy), CXX="")
+    assert "no C++ compiler (c++): nothing can be built -> install g++" in screen
+    assert status == 1
+
+
+# One check each.
+
+
+def test_python_without_its_headers(monkeypatch, tmp_path):
+    assert not faults(doctor.check_python(machine()))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert "no Python.h" in only_problem(doctor.check_python(machine()))
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ({"build": {}}, "torch is not installed"),
+        ({"build": {"version": "2.9.1+cpu"}}, "opbook needs 2.11 or later"),
+        ({"says": {"error": "killed by signal 11"}}, "killed by signal 11"),
+    ],
+)
+def test_torch_that_is_missing_old_or_broken(known, text):
+    assert text in only_problem(doctor.check_torch(machine(**known)))
+
+
+def test_the_version_of_torch_is_read_without_an_import(copy):
+    assert Machine().torch_build["version"] == torch.__version__
+    known = Machine({})
+    file = copy / "path" / "torch" / "version.py"
+    file.write_text(
+        "from typing import Optional\n__version__ = '2.12.1+cu126'\ndebug = False\n"
+        "cuda: Optional[str] = '12.6'\nhip: Optional[str] = None\n"
+    )
+    vars(known)["torch_folder"] = file.parent
+    assert known.torch_build == {"version": "2.12.1+cu126", "cuda": "12.6"}
+    assert (known.torch_version, known.gpu_kind) == ((2, 12), "cuda")
+
+
+def test_a_compiler_that_is_named_and_not_there():
+    found = machine({"CXX": "/nowhere/g++-99"})
+    assert "CXX=/nowhere/g++-99: not found" in only_problem(
+        doctor.check_cpp_compiler(found)
+    )
+
+
+def test_a_compiler_under_another_name_is_offered(tmp_path):
+    program(tmp_path / "g++", "g++ 12")
+    (fault,) = doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)}))
+    assert fault.remedy == "set CXX=g++"
+
+
+def test_a_compiler_that_is_too_old(tmp_path):
+    old = program(tmp_path / "c++", "g++ (GCC) 4.8.5")
+    old.write_text('#!/bin/sh\necho "g++ (GCC) 4.8.5"\n[ "$1" = --version ]\n')
+    found = only_problem(doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)})))
+    assert found.startswith("g++ (GCC) 4.8.5 does not compile C++20")
+
+
+def test_missing_build_tools(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: "")
+    problem, warning = doctor.check_build_tools(machine())
+    assert (problem.level, warning.level) == (PROBLEM, WARNING)
+    assert "no setuptools" in problem.text
+    assert "no ninja" in warning.text
+
+
+@pytest.mark.parametrize(("release", "fits"), [("13.2", True), ("12.6", False)])
+def test_the_major_versions_of_nvcc_and_torch(tmp_path, release, fits):
+    text = f"Cuda compilation tools, release {release}, V{release}.88"
+    program(tmp_path / "bin" / "nvcc", text)
+    findings = [
+        *doctor.check_gpu_compiler(machine({"CUDA_HOME": str(tmp_path)}, build=CUDA))
+    ]
+    if fits:
+        assert not faults(findings)
+    else:
+        found = only_problem(findings)
+        assert f"nvcc {release} " in found
+        assert "torch has CUDA 13.0: torch refuses" in found
+
+
+def test_cuda_home_goes_before_path(tmp_path):
+    program(tmp_path / "nvcc", "release 12.6")
+    environment = {"PATH": str(tmp_path), "CUDA_HOME": "/nowhere"}
+    found = only_problem(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
+    assert found.startswith("no nvcc")
+
+
+def test_torch_for_rocm_and_its_compiler(tmp_path):
+    nowhere = {"ROCM_HOME": "/nowhere"}
+    missing = doctor.check_gpu_compiler(machine(nowhere, build=ROCM))
+    assert "no hipcc" in only_problem(missing)
+    program(tmp_path / "bin" / "hipcc", "HIP version: 6.4.4")
+    other = machine({"ROCM_HOME": str(tmp_path)}, build=ROCM)
+    assert "built for ROCm 7.0" in only_problem(doctor.check_gpu_compiler(other))
+
+
+def test_torch_without_code_for_the_gpu():
+    says = {"built_for": ["sm_50", "sm_60"], "gpus": H200["gpus"]}
+    found = doctor.check_gpus(machine(build=CUDA, says=says))
+    assert "torch has no code for it" in only_problem(found)
+    assert not faults(doctor.check_gpus(machine(build=CUDA, says=H200)))
+
+
+def test_no_visible_gpu_is_a_warning():
+    (fault,) = doctor.check_gpus(machine(build=CUDA, says={"gpus": []}))
+    assert fault.level == WARNING
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says", "text"),
+    [
+        ("", {"gpus": []}, "IndexError: list index out of range"),
+        ("sm_90", H200, "has sm_90"),
+        ("8.0,9.0", H200, "has 8.0,9.0"),
+        ("10.0f", H200, "has 10.0f"),
+        ("8.0;8.6", H200, "leaves out the GPU that is here (9.0)"),
+        ("10.0+PTX", H200, "leaves out the GPU that is here (9.0)"),
+    ],
+)
+def test_wrong_lists_of_architectures(chosen, says, text):
+    found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=says)
+    assert text in only_problem(doctor.check_architectures(found))
+
+
+@pytest.mark.parametrize(
+    "chosen", ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada+PTX"]
+)
+def test_right_lists_of_architectures(chosen):
+    found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=H200)
+    assert not faults(doctor.check_architectures(found))
+
+
+def test_the_list_of_amd_architectures():
+    found = machine({"PYTORCH_ROCM_ARCH": "gfx942;9.0"}, build=ROCM)
+    assert "has 9.0" in only_problem(doctor.check_architectures(found))
+    says = {"gpus": [["AMD Instinct MI300X", "gfx942"]]}
+    found = machine({"PYTORCH_ROCM_ARCH": "gfx90a"}, build=ROCM, says=says)
+    assert "leaves out" in only_problem(doctor.check_architectures(found))
+
+
+@pytest.mark.parametrize(
+    ("targets", "arch", "runs"),
+    [
+        (["sm_80"], "8.6", True),
+        (["sm_86"], "8.0", False),
+        (["sm_80"], "9.0", False),
+        (["sm_80+PTX"], "9.0", True),
+        (["compute_90"], "12.0", True),
+        (["sm_90a"], "9.0", True),
+        (["sm_100a"], "10.3", False),
+        (["gfx90a", "gfx942"], "gfx942", True),
+        (["gfx90a"], "gfx942", False),
+        ([], "9.0", False),
+        (["some NVIDIA GPUs"], "9.0", True),
+    ],
+)
+def test_which_code_runs_on_which_gpu(targets, arch, runs):
+    assert doctor.runs_on(targets, arch) is runs
+
+
+def test_a_library_without_code_for_the_gpu(tmp_path):
+    library = tmp_path / "_C.abi3.so"
+    library.write_bytes(b"\x7fELF .nv_fatbin")
+    program(tmp_path / "cuobjdump", "ELF file 1: _C.1.sm_80.cubin")
+    says = H200 | {"operators": 9}
+    path = {"PATH": str(tmp_path)}
+    found = machine(path, build=CUDA, says=says, library=library)
+    text = only_problem(doctor.check_library(found))
+    assert "opbook._C has no code for NVIDIA H200 (9.0)" in text
+    library.write_bytes(b"\x7fELF hipv4-amdgcn-amd-amdhsa--gfx942\0")
+    assert doctor.library_targets(found) == ["gfx942"]
+
+
+def test_triton(monkeypatch):
+    interpreted = machine({"TRITON_INTERPRET": "1"}, build=CUDA, says=H200)
+    monkeypatch.setattr(doctor, "_version", lambda name: "3.6.0")
+    (fault,) = doctor.check_triton(interpreted)
+    assert fault.remedy == "unset TRITON_INTERPRET"
+    assert not faults(doctor.check_triton(machine(build=CUDA, says=H200)))
+    assert not faults(doctor.check_triton(machine()))
+    monkeypatch.setattr(doctor, "_version", lambda name: "")
+    (fault,) = doctor.check_triton(machine())
+    assert fault.text.startswith("no Triton")
+
+
+# The cache.
+
+
+def check_cache(cache, build=CPU):
+    found = machine({"TORCH_EXTENSIONS_DIR": str(cache)}, build=build)
+    return [*doctor.check_cache(found)]
+
+
+def test_a_cache_of_your_own_has_no_fault(cache):
+    assert not faults(check_cache(cache))
+    assert not faults(check_cache(cache / "not" / "there"))
+
+
+@pytest.mark.parametrize("folder", [".", "mine"])
+def test_a_folder_that_everybody_can_write_to(cache, folder):
+    (cache / folder).chmod(0o777)
+    text = only_problem(check_cache(cache))
+    assert "has mode 777: others can place a library there" in text
+
+
+def test_a_parent_that_everybody_can_write_to(cache):
+    cache.parent.chmod(0o777)
+    assert "in the place of cache" in only_problem(check_cache(cache))
+    cache.parent.chmod(0o1777)
+    assert not faults(check_cache(cache))
+    cache.rename(cache.with_name("elsewhere"))
+    assert "in the place of cache" in only_problem(check_cache(cache))
+
+
+def test_a_cache_of_another_user(cache, monkeypatch):
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    if owner == 0:  # root may write everywhere anyhow, so its folders are no fault
+        os.chown(cache, 12345, -1)
+        monkeypatch.undo()
+    found = [f.text for f in faults(check_cache(cache))]
+    assert any("belongs to another user" in text for text in found)
+
+
+def test_a_group_of_several(cache, monkeypatch):
+    cache.chmod(0o770)
+    group = type("Group", (), {"gr_name": "staff", "gr_mem": ["you", "they"]})
+    monkeypatch.setattr(doctor.grp, "getgrgid", lambda number: group)
+    assert "mode 770, group staff" in only_problem(check_cache(cache))
+    name = doctor.pwd.getpwuid(os.getuid()).pw_name
+    group.gr_name, group.gr_mem = name, []
+    assert not faults(check_cache(cache))
+
+
+def test_a_lock_that_outlived_its_build(cache):
+    lock = cache / "mine" / "lock"
+    lock.touch()
+    (fault,) = faults(check_cache(cache))
+    assert (fault.level, fault.remedy[:2]) == (WARNING, "if")
+    hour_ago = time.time() - 3600
+    os.utime(lock, (hour_ago, hour_ago))
+    assert "60 minutes old: load() of mine waits" in only_problem(check_cache(cache))
+    assert not faults(check_cache(cache, build={"version": "2.14.0+cpu"}))
+
+
+def test_the_default_cache_is_that_of_torch(monkeypatch):
+    from torch.utils import cpp_extension
+
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    theirs = Path(cpp_extension.get_default_build_root())
+    assert Path(os.path.realpath(Machine().cache)) == theirs
+
+
+def test_paths_are_short():
+    assert doctor.short(Path.cwd() / "src" / "x.so") == "src/x.so"
+    assert doctor.short(Path.home() / "elsewhere" / "x") == "~/elsewhere/x"
+    assert doctor.short(Path("/usr/bin/g++")) == "/usr/bin/g++"

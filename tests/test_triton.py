@@ -1,0 +1,343 @@
+"""opbook.triton against eager PyTorch: compiled on a GPU, interpreted without one."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opbook
+from eager import TOLERANCES, outcome
+from gpu import HAS_GPU, needs_gpu, on_a_busy_stream
+from layouts import LAYOUTS, layouts
+
+triton = pytest.importorskip("triton", reason="needs triton")
+ops = pytest.importorskip("opbook.triton")
+
+DEVICE = "cuda" if HAS_GPU else "cpu"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+SIZES = (1, 3, 127, 1024, 1025)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator, what eager computes in its place, and its further arguments."""
+
+    op: Callable
+    eager: Callable
+    schema: torch._ops.OpOverload
+    others: Callable = lambda input: ()
+
+    def inputs(self, input: torch.Tensor) -> tuple:
+        return input, *self.others(input)
+
+
+def hidden_of(input):
+    return torch.randn(input.shape[-1:], device=input.device).to(input.dtype)
+
+
+def layer_of(input):
+    size = input.shape[-1]
+    weight = torch.randn(8, size, device=input.device) / max(1, size) ** 0.5
+    bias = torch.randn(8, device=input.device)
+    return weight.to(input.dtype), bias.to(input.dtype)
+
+
+def rms_norm(input, weight, eps=1e-6):
+    return F.rms_norm(input, input.shape[-1:], weight, eps)
+
+
+namespace = torch.ops.opbook_triton
+CASES = {
+    "scale": Case(
+        ops.scale, lambda x, f: x * f, namespace.scale.default, lambda x: (-2.5,)
+    ),
+    "softmax": Case(ops.softmax, lambda x: F.softmax(x, -1), namespace.softmax.default),
+    "rms_norm": Case(
+        ops.rms_norm,
+        rms_norm,
+        namespace.rms_norm_forward.default,
+        lambda x: (hidden_of(x), 1e-6),
+    ),
+    "matmul": Case(
+        lambda a, b: ops.matmul(a.flatten(0, -2) if a.dim() > 1 else a[None], b),
+        lambda a, b: (a.flatten(0, -2) if a.dim() > 1 else a[None]) @ b,
+        namespace.matmul.default,
+        lambda x: (layer_of(x)[0].t(),),
+    ),
+    "linear_gelu": Case(
+        ops.linear_gelu,
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        namespace.linear_gelu.default,
+        layer_of,
+    ),
+}
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def assert_near(actual, expected, inputs=()):
+    """Within one rounding of the result; a product of matrices also rounds its sum.
+
+    The interpreter cuts fp32 off to bf16 where a GPU rounds: one unit, not half.
+    """
+    rtol, atol = TOLERANCES[expected.dtype]
+    if len(inputs) > 1 and isinstance(inputs[1], torch.Tensor) and inputs[1].dim() == 2:
+        magnitude = (
+            inputs[0].abs().double()
+            @ inputs[1].abs().double().reshape(inputs[0].shape[-1], -1)
+            if inputs[0].numel()
+            else inputs[0].double()
+        )
+        largest = magnitude.max().item() if magnitude.numel() else 0.0
+        atol = max(atol, 2 * torch.finfo(expected.dtype).eps * largest)
+    torch.testing.assert_close(
+        actual, expected, rtol=2 * rtol, atol=atol, equal_nan=True
+    )
+
+
+# [correct]
+@every_case
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_equals_eager(case, dtype, size):
+    inputs = case.inputs(torch.randn(3, 2, size, device=DEVICE).to(dtype))
+    actual = case.op(*inputs)
+    assert_near(actual, case.eager(*inputs), inputs)
+    assert actual.is_contiguous()
+
+
+@every_case
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_takes_any_layout(case, layout):
+    inputs = case.inputs(layouts(DEVICE)[layout])
+    assert_near(case.op(*inputs), case.eager(*inputs), inputs)
+
+
+# [/correct]
+
+
+@every_case
+def test_long_rows_take_more_than_one_block(case):
+    size = 40_000 if case.op not in (ops.linear_gelu, CASES["matmul"].op) else 300
+    inputs = case.inputs(torch.randn(2, size, device=DEVICE))
+    assert_near(case.op(*inputs), case.eager(*inputs), inputs)
+
+
+# [registration]
+@every_case
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "empty_rows"])
+def test_opcheck(case, layout):
+    input = layouts(DEVICE)[layout]
+    inputs = [
+        t.detach().requires_grad_() if isinstance(t, torch.Tensor) else t
+        for t in case.inputs(input)
+    ]
+    torch.library.opcheck(case.schema, inputs)
+
+
+@every_case
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=needs_gpu)]
+)
+def test_compiles_without_a_graph_break(case, backend):
+    torch.compiler.reset()
+    compiled = torch.compile(case.op, fullgraph=True, backend=backend)
+    for rows in (4, 7):
+        inputs = case.inputs(torch.randn(rows, 40, device=DEVICE))
+        assert_near(compiled(*inputs), case.eager(*inputs), inputs)
+
+
+# [/registration]
+
+
+# [gradient]
+@every_case
+def test_gradient_equals_eager(case):
+    inputs = case.inputs(torch.randn(5, 33, device=DEVICE))
+    leaves = [t.requires_grad_() for t in inputs if isinstance(t, torch.Tensor)]
+    actual, expected = case.op(*inputs), case.eager(*inputs)
+    grad = torch.randn_like(expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(actual, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+# [/gradient]
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("op", [ops.matmul, ops.linear_gelu], ids=["matmul", "gelu"])
+def test_no_gradient_for_what_needs_none(op, frozen):
+    inputs = [torch.randn(4, 4, device=DEVICE, requires_grad=True) for _ in range(2)]
+    inputs[frozen].requires_grad_(False)
+    op(*inputs).sum().backward()
+    assert [x.grad is None for x in inputs] == [frozen == 0, frozen == 1]
+
+
+def test_gradient_of_more_rows_than_chunks(monkeypatch):
+    monkeypatch.setattr(sys.modules["opbook.triton.rms_norm"], "MAX_CHUNKS", 4)
+    x = torch.randn(10, 24, device=DEVICE, requires_grad=True)
+    w = torch.randn(24, device=DEVICE, requires_grad=True)
+    grad = torch.randn_like(x)
+    first, second, theirs = (
+        torch.autograd.grad(op(x, w), (x, w), grad)
+        for op in (ops.rms_norm, ops.rms_norm, rms_norm)
+    )
+    assert all(map(torch.equal, first, second)), "two runs differ"
+    torch.testing.assert_close(first, theirs, rtol=1e-4, atol=1e-4)
+
+
+# [agree]
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_triton_and_cpp_agree_with_fp64(dtype):
+    x = torch.randn(16, 1024, device=DEVICE).to(dtype)
+    w = torch.randn(1024, device=DEVICE).to(dtype)
+    exact = rms_norm(x.double(), w.double())
+    unit = torch.finfo(dtype).eps
+    for op in (ops.rms_norm, opbook.rms_norm):
+        size = exact.abs().clamp(min=torch.finfo(dtype).smallest_normal)
+        error = (op(x, w, 1e-6).double() - exact).abs() / size
+        # Half a unit is the rounding; the interpreter cuts bf16 off, a whole unit. In
+        # fp32 the sum of 1024 squares and the root have errors of that size as well.
+        assert error.max() <= (4 if dtype == torch.float32 else 1.01) * unit
+    assert_near(ops.rms_norm(x, w), opbook.rms_norm(x, w, 1e-6))
+
+
+# [/agree]
+
+
+@pytest.mark.parametrize(
+    "row", [[-float("inf")] * 3, [float("inf"), 1.0], [float("nan"), 0]]
+)
+def test_softmax_of_rows_that_are_not_finite(row):
+    x = torch.tensor([row, [0.0] * len(row)], device=DEVICE)
+    assert_near(ops.softmax(x), F.softmax(x, -1))
+
+
+def test_softmax_of_minus_inf_in_the_first_block():
+    x = torch.randn(1, 40_000, device=DEVICE)
+    x[:, :20_000] = -float("inf")
+    assert_near(ops.softmax(x), F.softmax(x, -1))
+
+
+# [in_place]
+@pytest.mark.parametrize("layout", [n for n in LAYOUTS if not n.startswith("expanded")])
+def test_scale_in_place(layout):
+    x = layouts(DEVICE)[layout]
+    expected, version = x * 3, x._version
+    assert ops.scale_(x, 3.0) is x
+    assert_near(x, expected)
+    assert x._version > version
+
+
+def test_scale_in_place_under_autograd():
+    leaf = torch.ones(3, device=DEVICE, requires_grad=True)
+    hidden = leaf * 2
+    ops.scale_(hidden, 5.0)
+    hidden.square().sum().backward()
+    torch.testing.assert_close(leaf.grad, torch.full_like(leaf, 2 * 10 * 10.0))
+
+
+def test_scale_in_place_refuses_what_eager_refuses():
+    for bad in (
+        torch.ones(3, device=DEVICE, requires_grad=True),
+        torch.ones(1, device=DEVICE).expand(3),
+    ):
+        expected = outcome(bad.mul_, 2.0)
+        assert isinstance(expected, RuntimeError)
+        with pytest.raises(RuntimeError):
+            ops.scale_(bad, 2.0)
+
+
+# [/in_place]
+
+
+# [dropout]
+def test_dropout_keeps_the_share_it_promises():
+    x = torch.ones(40_000, device=DEVICE)
+    y = ops.dropout(x, 0.3, 7)
+    kept = y != 0
+    torch.testing.assert_close(y[kept], x[kept] / 0.7)
+    deviation = (0.3 * 0.7 / x.numel()) ** 0.5
+    assert abs(kept.float().mean().item() - 0.7) < 5 * deviation
+
+
+def test_dropout_repeats_with_its_seed():
+    x = torch.randn(64, 65, device=DEVICE)
+    assert torch.equal(ops.dropout(x, 0.5, 1), ops.dropout(x, 0.5, 1))
+    assert not torch.equal(ops.dropout(x, 0.5, 1), ops.dropout(x, 0.5, 2))
+
+
+def test_dropout_backward_has_the_forward_s_mask():
+    x = torch.randn(64, 65, device=DEVICE, requires_grad=True)
+    y = ops.dropout(x, 0.25, 3)
+    y.sum().backward()
+    assert torch.equal(x.grad != 0, y != 0)
+
+
+def test_dropout_is_registered_well():
+    x = torch.randn(8, 9, device=DEVICE, requires_grad=True)
+    torch.library.opcheck(namespace.dropout.default, (x, 0.5, 3))
+    for p in (-0.1, 1.0, 1.5):
+        with pytest.raises(ValueError, match=r"opbook\.triton\.dropout: p must be"):
+            ops.dropout(x, p, 3)
+
+
+# [/dropout]
+
+
+# [errors]
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool], ids=str)
+def test_other_dtypes_are_refused_by_name(case, dtype):
+    inputs = case.inputs(torch.ones(4, 8, device=DEVICE).to(dtype))
+    with pytest.raises(NotImplementedError, match=f"fp32, but got {dtype}"):
+        case.op(*inputs)
+
+
+def test_shapes_that_do_not_fit():
+    x = torch.ones(4, 8, device=DEVICE)
+    with pytest.raises(RuntimeError, match=r"weight of shape \[8\], but got \[7\]"):
+        ops.rms_norm(x, torch.ones(7, device=DEVICE))
+    with pytest.raises(NotImplementedError, match="weight must be fp16, bf16 or fp32"):
+        ops.rms_norm(x, torch.ones(8, device=DEVICE, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match=r"\[4, 8\] and \[4, 8\]"):
+        ops.matmul(x, x)
+    with pytest.raises(RuntimeError, match="at least 1 dimension"):
+        ops.softmax(torch.tensor(1.0, device=DEVICE))
+    torch.testing.assert_close(ops.scale(x, 2.0), x * 2)  # a good call still works
+
+
+# [/errors]
+
+
+@needs_gpu
+def test_cpu_tensors_are_refused_where_triton_compiles():
+    with pytest.raises(RuntimeError, match="must be on a GPU"):
+        ops.scale(torch.ones(3), 2.0)
+
+
+@needs_gpu
+@every_case
+def test_runs_on_the_current_stream(case):
+    late = torch.randn(64, 128, device="cuda")
+    others = case.others(late)
+    case.op(late, *others)  # tunes and compiles
+    actual = on_a_busy_stream(lambda x: case.op(x, *others), late)
+    assert_near(actual, case.eager(late, *others), (late, *others))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@every_case
+def test_runs_on_the_device_of_its_input(case):
+    inputs = case.inputs(torch.randn(6, 40, device="cuda:1"))
+    assert_near(case.op(*inputs), case.eager(*inputs), inputs)
+
+
+def test_scale_is_at_the_top_of_the_package():
+    assert opbook.scale is ops.scale

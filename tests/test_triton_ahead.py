@@ -1,0 +1,125 @@
+"""The Triton kernels compiled for GPUs that are not here, and what may break there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from opbook import codeobjects
+
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
+TYPES = {"input": "*bf16:16", "weight": "*bf16:16", "output": "*bf16:16"}
+TYPES |= {"rrms": "*fp32:16", "hidden": "i32:16", "eps": "fp32"}
+TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
+TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
+
+MATRIX = {
+    "sm_80": "HMMA.16816.F32.BF16",
+    "sm_90": "HGMMA.64x64x16.F32.BF16",
+    "sm_100": "UTCHMMA",
+    "gfx90a": "v_mfma_f32_32x32x8bf16_1k",
+    "gfx942": "v_mfma_f32_32x32x8_bf16",
+    "gfx950": "v_mfma_f32_32x32x16_bf16",
+}
+
+
+def compile_all() -> dict:
+    """What the compiler made, for a parent whose own Triton interprets."""
+    import tempfile
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from opbook.triton.linear import CONFIGS, linear_kernel
+    from opbook.triton.rms_norm import rms_norm_kernel
+
+    row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "BLOCK": 1024}
+    tile = {"a_k": 1, "b_k": 1, "HAS_BIAS": False, "GELU": False}
+    folder, found = Path(tempfile.mkdtemp()), {}
+
+    def add(name, kernel, target, constants, **options):
+        made = codeobjects.compile_triton(
+            kernel, target, folder, TYPES, constants, **options
+        )
+        found[f"{name} {target}"] = {
+            **asdict(made.kernels[0]),
+            "wave_size": made.wave_size,
+            "size": made.path.stat().st_size,
+            "assembly": made.assembly,
+        }
+
+    for target in TARGETS:
+        add("rms_norm", rms_norm_kernel, target, row, num_warps=4)
+        small = tile | CONFIGS[0].kwargs
+        add("matmul", linear_kernel.fn, target, small, num_warps=4, num_stages=3)
+    large = tile | CONFIGS[-1].kwargs
+    add("large", linear_kernel.fn, "gfx942", large, num_warps=8, num_stages=3)
+    try:
+        codeobjects.compile_triton(rms_norm_kernel, "gfx999", folder, TYPES, row)
+    except codeobjects.CompileError as error:
+        found["unknown"] = {"error": str(error)}
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(compile_all()))
+    except codeobjects.ToolMissing as missing:
+        print(json.dumps({"missing": str(missing)}))
+    sys.exit()
+
+
+@pytest.fixture(scope="module")
+def made() -> dict:
+    pytest.importorskip("triton", reason="needs triton")
+    environment = os.environ | {
+        "TRITON_INTERPRET": "0",
+        "TRITON_DEFAULT_FP_FUSION": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    if "missing" in found:
+        pytest.skip(found["missing"])
+    return found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_kernel_compiles_for(made, target):
+    kernel = made[f"rms_norm {target}"]
+    lanes = 64 if target.startswith("gfx") else 32
+    assert kernel["wave_size"] == lanes
+    assert kernel["max_threads"] == 4 * lanes
+    assert kernel["size"] > 1000
+    assert 8 < kernel["registers"] < 64
+    assert kernel["spill_bytes"] == 0
+    assert kernel["barriers"] > 0
+    assert 0 < kernel["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
+    # 1024 elements are 8 for each thread of an NVIDIA block: 16 bytes. AMD has 4.
+    assert (kernel["wide_loads"] > 0) == (lanes == 32)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_uses_the_matrix_unit_of(made, target):
+    kernel = made[f"matmul {target}"]
+    assert MATRIX[target] in kernel["assembly"]
+    assert kernel["wide_loads"] > 0
+    assert kernel["spill_bytes"] == 0
+    assert kernel["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
+
+
+def test_shared_memory_is_not_checked_by_the_compiler(made):
+    assert made["large gfx942"]["shared_bytes"] > codeobjects.SHARED_LIMITS["gfx942"]
+
+
+def test_an_unknown_target_is_an_error(made):
+    assert "PassManager::run failed" in made["unknown"]["error"]
+
+
+def test_an_interpreted_kernel_is_an_error(tmp_path):
+    pytest.importorskip("triton", reason="needs triton")
+    with pytest.raises(codeobjects.CompileError, match="TRITON_INTERPRET unset"):
+        codeobjects.compile_triton(lambda: None, "sm_90", tmp_path, {}, {})
