@@ -139,7 +139,8 @@ def book(session: nox.Session) -> str:
     """Prepare the environment that builds and tests the book; return its Python."""
     require_compiler(session)
     python = environment(session, "book", "build", "docs", "test")
-    session.env["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    tools = ROOT / Path(python).parent  # absolute: programs warn of relative ones
+    session.env["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     session.env["VIRTUAL_ENV"] = str(Path(python).parent.parent)
     session.env["PYTHONPATH"] = str(ROOT / "docs" / "_ext")
     return python

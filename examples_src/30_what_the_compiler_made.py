@@ -101,11 +101,10 @@ import matplotlib.pyplot as plt
 
 GREY = "#808080"  # readable on white and on black
 figure, axis = plt.subplots(figsize=(8, 5), facecolor="none", layout="constrained")
-for shift, color, target in zip(
-    (-0.2, 0.2), ("#4c9f70", "#d9734e"), CHIPS, strict=True
-):
+sides = {"sm_90": (-0.2, "#4c9f70"), "gfx942": (0.2, "#d9734e")}
+for target, (shift, color) in sides.items():
     if target in code:
-        kernels = code[target].kernels
+        kernels = [k for k in code[target].kernels if k.name.startswith("rms_norm_ker")]
         registers = [kernel.registers for kernel in kernels]
         places = [place + shift for place in range(len(kernels))]
         bars = axis.barh(places, registers, 0.38, color=color, label=CHIPS[target])

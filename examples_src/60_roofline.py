@@ -27,7 +27,6 @@ if sys.platform == "linux":  # keep freed memory: new pages would cost more than
     for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
         ctypes.CDLL(None).mallopt(option, 1 << 30)
 
-
 # %%
 # The fastest of a few runs is the one that was disturbed least. On a GPU, events stand
 # in the stream and are read once the work is done.
@@ -115,6 +114,6 @@ for name, (intensity, reached) in points.items():
     axis.text(1.15 * intensity, 0.75 * reached, name, color=GREY)
 axis.set_xlabel("FLOP per byte moved", color=GREY)
 axis.set_ylabel("FLOP/s", color=GREY)
-axis.set(frame_on=False)
+axis.set_frame_on(False)
 axis.tick_params(which="both", colors=GREY)
 plt.show()

@@ -57,6 +57,7 @@ for name, flags in {"bring_a_backend": [], "bring_a_backend_neg": [STABLE]}.item
 LIBRARY = Path(FOLDER.name, "backend.so")
 link = [f"-L{folder}" for folder in library_paths()]
 link += ["-ltorch", "-ltorch_cpu", "-lc10"]
+link += ["-Wl,--exclude-libs,ALL"]  # errors must not meet a second libstdc++
 total += run("-shared", *objects, "-o", LIBRARY, *link)
 print(f"{'with linking':36} {total:6.2f} CPU s")
 

@@ -300,6 +300,100 @@ def test_compiled_origin_needs_the_digest_of_the_file(book):
     assert "nothing has compiled csrc/a.cu" in book.fails()
 
 
+SHOWN = "```{literalinclude} ../src/a.cpp\n```\n\n"
+HEADER = "```{literalinclude} ../src/a.h\n```\n\n"
+needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+def run_block(language: str, code: str, *options: str) -> str:
+    return "\n".join((f"```{{run}} {language}", *options, code, "```\n"))
+
+
+@pytest.fixture
+def native(book) -> Book:
+    """A book with a C++ source and its header."""
+    book.write("src/a.h", "int a();\n")
+    book.write("src/a.cpp", '#include "a.h"\nint a() { return 1; }\n')
+    return book
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("console", "$ g++ -c src/a.cpp -o /dev/null"),
+        ("console", "$ cd src && g++ -c a.cpp -o /dev/null 2>&1 | cat"),
+        ("python", "subprocess.run(COMMAND, check=True)"),
+        ("python", "subprocess.check_output(['env', *COMMAND])"),
+        ("python", "subprocess.run([*COMMAND[:2], '../src/a.cpp'], cwd='build')"),
+    ],
+)
+def test_a_page_that_compiles_is_evidence_until_an_edit(native, language, code):
+    if language == "python":
+        command = ["g++", "-c", "src/a.cpp", "-o", "/dev/null"]
+        code = f"import subprocess\nCOMMAND = {command}\n{code}"
+    native.page(SHOWN + HEADER + run_block(language, code))
+    ledger = native.passes()
+    assert origins(ledger)[:2] == ["compiled", "compiled"]
+    assert ledger["blocks"][0]["targets"] == [os.uname().machine]
+    native.write("src/a.h", "int a();  // edited\n")
+    ledger = native.passes("-D", "proof_execute=0")  # a build that runs nothing
+    assert origins(ledger)[:2] == ["not_run", "not_run"]
+    native.page(SHOWN)
+    assert "nothing has compiled src/a.cpp" in native.fails()
+
+
+@needs_gxx
+def test_a_source_that_the_compiler_refuses(native):
+    native.write("src/a.cpp", "int a() { return b; }\n")
+    refused = run_block("console", "$ g++ -c src/a.cpp", ":fails: not declared")
+    native.page(SHOWN + refused)
+    assert origins(native.passes())[0] == "fails"
+    native.write("src/a.cpp", "int a() { return 1; }\n")
+    native.page(SHOWN + run_block("console", "$ g++ -c src/a.cpp -o /dev/null"))
+    assert origins(native.passes())[0] == "compiled"
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("console", "$ g++ -E src/a.cpp >/dev/null"),
+        ("console", "$ g++ -fsyntax-only src/a.cpp"),
+        ("console", "$ echo g++ src/a.cpp"),
+        ("console", "$ clang-0 src/a.cpp || nvcc-0 src/a.cpp || true"),
+        ("console", "$ PATH= g++ src/a.cpp || true"),
+        ("console", "$ timeout -s KILL 0.001 g++ -c src/a.cpp -o /dev/null || true"),
+        ("python", 'import subprocess\nsubprocess.run(["echo", "g++", "src/a.cpp"])'),
+        ("python", 'open("src/a.cpp").read()'),
+    ],
+)
+def test_what_compiles_nothing_is_no_evidence(native, language, code):
+    native.page(SHOWN + run_block(language, code))
+    assert "nothing has compiled src/a.cpp" in native.fails()
+
+
+@needs_gxx
+def test_compilers_side_by_side_keep_their_notes_apart(native):
+    names = [f"src/a{number}.cpp" for number in range(8)]
+    for name in names:
+        native.write(name, "int a;\n")
+    shown = "".join(SHOWN.replace("src/a.cpp", name) for name in names)
+    each = " & ".join(f"g++ -c {name} -o /dev/null" for name in names)
+    native.page(shown + run_block("console", f"$ {each} & wait"))
+    assert origins(native.passes())[: len(names)] == ["compiled"] * len(names)
+
+
+def test_a_source_of_a_block_that_lacks_its_compiler(native):
+    block = run_block("console", "$ no-such-nvcc src/a.cpp", ":needs: no-such-nvcc")
+    native.page(SHOWN + block)
+    ledger = native.passes()
+    assert origins(ledger) == ["not_run", "not_run"]
+    assert ledger["blocks"][0]["reason"] == "needs no-such-nvcc"
+    native.page(SHOWN)
+    assert "nothing has compiled src/a.cpp" in native.fails()
+
+
 def test_not_run_needs_a_reason_and_yields_to_evidence(book):
     book.write("csrc/a.cpp", "int a;\n")
     book.page("```{literalinclude} ../csrc/a.cpp\n:not-run: needs MUSA\n```")

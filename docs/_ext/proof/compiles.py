@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .evidence import ROOT, relative
@@ -19,6 +19,13 @@ SHELL_FUNCTIONS = Path(__file__).parent / "trace" / "compilers.bash"
 NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
 
 _COMPILER = re.compile(r"(g\+\+|c\+\+|gcc|cc|clang|clang\+\+|nvcc|hipcc)(-\d+)?$")
+# What may start a compiler that is named later in its command.
+_STARTER = re.compile(r"(ccache|sccache|env|nice|time|timeout|python[\d.]*)$")
+# With one of these a compiler ends well and has made no code.
+_NO_CODE = {"-E", "-M", "-MM", "-###", "-fsyntax-only", "--preprocess"}
+_NO_CODE |= {"-dryrun", "--dryrun", "--generate-dependencies", "--help", "--version"}
+# Of a shell: the command cannot be started, or a signal ended it.
+_NOT_AN_ANSWER = 126
 _TARGET = re.compile(
     r"(?:-arch[= ]|code=|--offload-arch=|--gpu-architecture=)\[?(?:lto_)?"
     r"((?:sm_\d+[af]?|gfx[\da-f]+)(?:,(?:sm_\d+[af]?))*)"
@@ -30,6 +37,12 @@ def watch(file: Path) -> None:
     """Note from now on the compilers that this process starts."""
 
     class Popen(subprocess.Popen):
+        def __init__(self, args, *rest, **options) -> None:
+            words = args if isinstance(args, list | tuple) else []
+            self._words = [os.fsdecode(word) for word in words]
+            self._folder = os.path.abspath(options.get("cwd") or ".")
+            super().__init__(args, *rest, **options)
+
         @property
         def returncode(self) -> int | None:
             return self.__dict__.get("_ended_with")
@@ -37,18 +50,20 @@ def watch(file: Path) -> None:
         @returncode.setter
         def returncode(self, status: int | None) -> None:
             self.__dict__["_ended_with"] = status
-            words = self.args if isinstance(self.args, list | tuple) else []
-            # Anywhere: a compiler may be started through ccache or a stop-watch.
-            if status is not None and any(_is_compiler(str(word)) for word in words):
-                note = [str(status), os.getcwd(), *map(str, words)]
-                with file.open("a") as log:
+            if status is not None and _starts_compiler(self._words):
+                note = [str(status), self._folder, *self._words]
+                with file.open("a", errors="surrogateescape") as log:
                     log.write("".join(word + UNIT for word in note) + RECORD)
 
     subprocess.Popen = Popen
 
 
-def _is_compiler(word: str) -> bool:
-    return bool(_COMPILER.match(os.path.basename(word)))
+def _starts_compiler(words: list[str]) -> bool:
+    """Whether the first word is a compiler, or starts one, as ccache does."""
+    first, *rest = map(os.path.basename, words or [""])
+    if _STARTER.match(first):
+        return any(map(_COMPILER.match, rest))
+    return bool(_COMPILER.match(first))
 
 
 def read(file: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -61,10 +76,9 @@ def read(file: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     compiled: dict[str, set[str]] = {}
     refused: dict[str, set[str]] = {}
     for status, folder, words in _notes(file):
-        sources = [Path(folder, word) for word in words if Path(word).suffix in NATIVE]
-        names = {
-            name for path in sources if path.is_file() and (name := relative(path))
-        }
+        names = native_files(words, folder)
+        if not (0 <= status < _NOT_AN_ANSWER) or (not status and _NO_CODE & {*words}):
+            continue
         into = refused if status else compiled
         for name in names if status else names | included(names):
             into.setdefault(name, set()).update(_targets(words))
@@ -73,7 +87,7 @@ def read(file: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
 
 def _notes(file: Path) -> Iterator[tuple[int, str, list[str]]]:
     text = file.read_text(errors="replace") if file.exists() else ""
-    for note in text.split(RECORD)[:-1]:
+    for note in text.split(RECORD)[:-1]:  # the last one is empty, or was cut off
         status, folder, *words = note.split(UNIT)[:-1]
         yield int(status), folder, words
 
@@ -81,6 +95,12 @@ def _notes(file: Path) -> Iterator[tuple[int, str, list[str]]]:
 def _targets(words: list[str]) -> set[str]:
     found = {t for names in _TARGET.findall(" ".join(words)) for t in names.split(",")}
     return found or {platform.machine()}
+
+
+def native_files(words: Iterable[str], folder: str | Path = ROOT) -> set[str]:
+    """The C++, CUDA and HIP files of the repository that a command names."""
+    paths = [Path(folder, word) for word in words if Path(word).suffix in NATIVE]
+    return {name for path in paths if path.is_file() and (name := relative(path))}
 
 
 def included(names: set[str]) -> set[str]:

@@ -131,6 +131,8 @@ def _compiled(source: str, records: list[Record]) -> Origin:
     refused = {t for r in records for t in r.detail.get("refused", {}).get(source, ())}
     if refused:
         return Origin("fails", tuple(sorted(refused, key=_order)), source)
+    if skipped := {r.detail.get("skipped", {}).get(source) for r in records} - {None}:
+        return Origin("not_run", (), source, ", ".join(sorted(skipped)))
     return Origin("", source=source, reason=f"nothing has compiled {source}")
 
 

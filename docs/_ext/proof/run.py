@@ -171,8 +171,13 @@ def _variables(folder: Path, measure: bool) -> dict[str, str]:
     }
     variables |= _triton()
     if evidence.BUILD_CONFIG.exists():
-        # A build that a page shows reuses the objects of the library.
-        variables["DIST_EXTRA_CONFIG"] = str(evidence.BUILD_CONFIG)
+        # A build that a page shows reuses the objects of the library. The rest is its
+        # own: two pages that make a wheel may run at the same time.
+        own = f"[build]\nbuild_lib = {folder}/lib\n"
+        own += f"[bdist_wheel]\nbdist_dir = {folder}/wheel\n"
+        config = folder / "build_ext.cfg"
+        config.write_text(f"{evidence.BUILD_CONFIG.read_text()}{own}")
+        variables["DIST_EXTRA_CONFIG"] = str(config)
     if measure:
         rc = folder / "coveragerc"
         rc.write_text(_COVERAGE.format(folder=folder, root=ROOT))
@@ -277,6 +282,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
         results.append(Result(status="not_run", reason="an earlier block failed"))
     if not reuse:
         return results
+    skipped = _skipped(blocks, results)
     if any(map(page.problem, blocks, results)):
         evidence.store().drop(what)
     else:
@@ -284,13 +290,28 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
             Record(
                 kind="ran",
                 what=what,
-                inputs=run.inputs,
+                inputs=run.inputs | evidence.digests(ROOT / name for name in skipped),
                 lines=run.lines,
                 outputs=[asdict(result) for result in results],
-                detail={"blocks": text, "date": today(), **run.compilers},
+                detail={
+                    "blocks": text,
+                    "date": today(),
+                    "skipped": skipped,
+                    **run.compilers,
+                },
             )
         )
     return results
+
+
+def _skipped(blocks: list[Block], results: list[Result]) -> dict[str, str]:
+    """Sources that blocks name which were not run, each with the reason."""
+    return {
+        name: result.reason
+        for block, result in zip(blocks, results, strict=True)
+        if result.status == "not_run"
+        for name in compiles.native_files(re.findall(r"[\w./+-]+", block.code))
+    }
 
 
 def today() -> str:

@@ -223,13 +223,15 @@ def _label(app, docname: str, origin: Origin) -> nodes.paragraph:
     return label
 
 
-def prune(app, exception) -> None:
-    """Forget the records of pages, scripts and modules that are gone."""
+def prune(app, env) -> None:
+    """Forget the records of what is gone: pages, their last block, scripts, modules."""
     for what in evidence.store().names():
         kind, _, name = what.partition(":")
         path = Path(f"docs/{name}.md") if kind == "page" else Path(name)
         is_ours = kind in ("page", "script", "doctest")
-        if is_ours and not (evidence.ROOT / path).exists():
+        claims = env.proof["claims"].get(name) if kind == "page" else None
+        runs = claims is None or any(claim["how"] == "run" for claim in claims)
+        if is_ours and not (runs and (evidence.ROOT / path).exists()):
             evidence.store().drop(what)
 
 
@@ -247,9 +249,10 @@ def setup(app):
     app.connect("env-get-outdated", outdated_pages)
     app.connect("env-purge-doc", purge)
     app.connect("doctree-read", collect)
+    # Before any extension asks for evidence, at the default priority of 500.
+    app.connect("env-updated", prune, priority=100)
     app.connect("env-updated", resolve_all)
     app.add_post_transform(Labels)
     app.connect("doctree-resolved", show_ledger)
-    app.connect("build-finished", prune)
     # Pages run code: one at a time, so that timings are not of each other.
     return {"version": "1", "env_version": 1, "parallel_read_safe": False}

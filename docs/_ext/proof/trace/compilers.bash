@@ -1,11 +1,10 @@
 # Sourced by the shell of a page's command (BASH_ENV): each compiler notes how it ended.
 _proof_compile() {
   command "$@"
-  local status=$?
-  {
-    printf '%s\x1f' "$status" "$PWD" "$@"
-    printf '\x1e'
-  } >>"$PROOF_COMPILES"
+  local status=$? note
+  printf -v note '%s\x1f' "$status" "$PWD" "$@"
+  # One write: compilers that run side by side must not mix their notes.
+  printf '%s\x1e' "$note" >>"${PROOF_COMPILES:-/dev/null}"
   return "$status"
 }
 for _proof_name in g++ c++ gcc cc clang++ clang nvcc hipcc g++-{12..16} clang{,++}-{19..22}; do
