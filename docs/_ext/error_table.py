@@ -1,6 +1,5 @@
 """``error-table``: the errors that pages of the book meet, each with cause and cure."""
 
-import json
 import re
 from html import escape
 from itertools import groupby
@@ -28,7 +27,7 @@ class ErrorTable(SphinxDirective):
 
 def prepare(app) -> None:
     if not hasattr(app.env, "error_table"):
-        app.env.error_table = {"page": "", "shown": ""}
+        app.env.error_table = {"page": "", "errors": []}
 
 
 def purge(app, env, docname) -> None:
@@ -38,9 +37,9 @@ def purge(app, env, docname) -> None:
 
 def collect(app, env) -> list[str]:
     """Write the page again when an error came, went or changed."""
-    shown = json.dumps(errors(env))
-    changed = shown != env.error_table["shown"]
-    env.error_table["shown"] = shown
+    found = errors(env)
+    changed = found != env.error_table["errors"]
+    env.error_table["errors"] = found
     return [env.error_table["page"]] if changed and env.error_table["page"] else []
 
 
@@ -80,7 +79,8 @@ def show(app, doctree, docname) -> None:
 
 def _html(app, here: str) -> str:
     rows = []
-    for docname, found in groupby(errors(app.env), lambda error: error[0]):
+    known = app.env.error_table["errors"]
+    for docname, found in groupby(known, lambda error: error[0]):
         address = app.builder.get_relative_uri(here, docname)
         title = escape(app.env.titles[docname].astext())
         for _, number, text, cause in found:
@@ -111,4 +111,4 @@ def setup(app):
     app.connect("env-purge-doc", purge)
     app.connect("env-updated", collect)
     app.connect("doctree-resolved", show)
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 2, "parallel_read_safe": False}

@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from code_objects import table_row
+from code_objects import table
 from proof.evidence import ROOT
 
 
@@ -22,23 +22,24 @@ class StepFiles(SphinxDirective):
     optional_arguments = 100
 
     def run(self) -> list[nodes.Node]:
-        group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in "123"), cols=3)
-        group += nodes.thead("", table_row(["File", "What it holds", "Lines"]))
-        group += nodes.tbody("", *map(self._row, self.arguments))
-        table = nodes.table("", group, classes=["step-files"])
-        return [nodes.container("", table, classes=["pst-scrollable-table-container"])]
+        rows = [self._cells(name) for name in self.arguments]
+        files = table(["File", "What it holds", "Lines"], rows)
+        files["classes"].append("step-files")
+        _, *shown = files.findall(nodes.row)
+        for name, row in zip(self.arguments, shown, strict=True):
+            link = addnodes.download_reference("", "", reftarget=f"/../{name}")
+            link += nodes.literal("", name, classes=["xref", "download"])
+            row[0][0] += link
+        return [nodes.container("", files, classes=["pst-scrollable-table-container"])]
 
-    def _row(self, name: str) -> nodes.row:
+    def _cells(self, name: str) -> list[str]:
+        """The texts of a row; the link takes the first place."""
         path = ROOT / name
         if not path.is_file():
             raise self.error(f"step-files: there is no file {name}")
         self.env.note_dependency(str(path))
         text = path.read_text(encoding="utf-8")
-        row = table_row(["", summary(path, text), str(len(text.splitlines()))])
-        link = addnodes.download_reference("", "", reftarget=f"/../{name}")
-        link += nodes.literal("", name, classes=["xref", "download"])
-        row[0][0] += link
-        return row
+        return ["", summary(path, text), str(len(text.splitlines()))]
 
 
 def summary(path: Path, text: str) -> str:
