@@ -1,0 +1,141 @@
+"""Time a linear layer with GELU on a GPU, forward and backward.
+
+    python3 benchmarks/gpu/linear_gelu.py [--quick]
+
+Each time stands beside the matrix product alone, of the same run. ``--quick`` takes a
+small shape and runs without a GPU too.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+
+import clock
+import contenders
+import torch
+import torch._functorch.config
+import torch.nn.functional as F
+from report import Report
+from torch import Tensor
+
+SHAPE = (32768, 4096, 4096)  # rows, inputs, outputs
+QUICK = (64, 128, 96)
+CHUNK = 4096  # rows that the fp64 reference works on at a time
+FORMS = ("tanh", "none")
+
+
+class Case:
+    """The tensors of one dtype; as small as a trained layer's."""
+
+    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+        torch.manual_seed(0)
+        rows, inputs, outputs = shape
+        options = {"device": clock.DEVICE, "dtype": dtype}
+        self.x = torch.randn(rows, inputs, **options)
+        self.w = torch.randn(outputs, inputs, **options) / inputs**0.5
+        self.b = torch.randn(outputs, **options)
+        self.g = torch.randn(rows, outputs, **options)
+        self.rows = torch.linspace(0, rows - 1, min(rows, 128)).long()
+
+    def leaves(self) -> list[Tensor]:
+        return [t.detach().requires_grad_() for t in (self.x, self.w, self.b)]
+
+    def wide(self, rows) -> list[Tensor]:
+        return [t.double() for t in (self.x[rows], self.w, self.b)]
+
+
+def forward(case: Case, function: Callable) -> clock.Call:
+    return partial(function, case.x, case.w, case.b)
+
+
+def backward(case: Case, function: Callable) -> clock.Call:
+    """All three gradients. The forward ran before, and its graph is kept."""
+    leaves = case.leaves()
+    with torch.enable_grad():
+        y = function(*leaves)
+    return partial(torch.autograd.grad, y, leaves, case.g, retain_graph=True)
+
+
+def forward_reference(case: Case, form: str) -> list:
+    return [(case.rows, F.gelu(F.linear(*case.wide(case.rows)), approximate=form))]
+
+
+def backward_reference(case: Case, form: str) -> list:
+    def gradients(rows):
+        leaves = [t.requires_grad_() for t in case.wide(rows)]
+        with torch.enable_grad():
+            y = F.gelu(F.linear(*leaves), approximate=form)
+            return torch.autograd.grad(y, leaves, case.g[rows].double())
+
+    chunks = torch.arange(len(case.x)).split(CHUNK)
+    _, weights, biases = zip(*map(gradients, chunks), strict=True)
+    input = gradients(case.rows)[0]
+    return [(case.rows, input), (None, sum(weights)), (None, sum(biases))]
+
+
+def measure_forward(report: Report, timer: clock.Clock, case: Case, form: str) -> None:
+    """Every contender for one form and dtype, the two products, in turns."""
+    torch._dynamo.reset()
+    modes = list(contenders.COMPILED)
+    if case.x.dtype == torch.float16:
+        modes = modes[:1]  # the search for the fastest product takes its time
+    table = contenders.linear_gelu(form, modes)
+    make, reference = partial(forward, case), forward_reference(case, form)
+    about = {"task": "forward", "form": form, **describe(case)}
+    calls, errors = report.prepare(table, make, reference, **about)
+    calls["F.linear"] = partial(F.linear, case.x, case.w, case.b)
+    calls["product"] = partial(F.linear, case.x, case.w)
+    finish(report, timer, calls, errors, products=1, **about)
+
+
+def measure_backward(report: Report, timer: clock.Clock, case: Case, form: str) -> None:
+    """Every contender for one form: the gradients of input, weight and bias."""
+    torch._dynamo.reset()
+    table = contenders.linear_gelu(form, ["torch.compile"])
+    table.pop("_addmm_activation", None)  # it has no gradient
+    make, reference = partial(backward, case), backward_reference(case, form)
+    about = {"task": "backward", "form": form, **describe(case)}
+    calls, errors = report.prepare(table, make, reference, **about)
+    finish(report, timer, calls, errors, products=2, **about)
+
+
+def describe(case: Case) -> dict:
+    shape = [*case.x.shape, case.w.shape[0]]
+    return {"shape": shape, "dtype": str(case.x.dtype).removeprefix("torch.")}
+
+
+def finish(report, timer, calls, errors, products: int, **about) -> None:
+    """Time the calls and keep them; ``products`` is the least number of products."""
+    rows, inputs, outputs = about["shape"]
+    times = timer.take_turns(calls, rounds=31 if rows == SHAPE[0] else 7)
+    for found in times.values():
+        found["operations"] = products * 2 * rows * inputs * outputs
+    report.add(times, errors, **about)
+
+
+def main() -> None:
+    """Measure everything, print it, and save it for the recorder."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a small shape")
+    shape = QUICK if parser.parse_args().quick else SHAPE
+    torch._functorch.config.donated_buffer = False  # see rms_norm.py
+    report, timer = Report("Linear and GELU"), clock.Clock()
+    with torch.no_grad():
+        for dtype in (torch.bfloat16, torch.float16):
+            case = Case(shape, dtype)
+            for form in FORMS:
+                measure_forward(report, timer, case, form)
+                if dtype == torch.bfloat16:
+                    measure_backward(report, timer, case, form)
+    rates = {}
+    for row in report.rows:
+        if row["contender"] == "product":
+            rate = row["operations"] / row["median"]  # MFLOP in a second
+            rates[row["dtype"]] = max(rate, rates.get(row["dtype"], 0))
+    for dtype, rate in rates.items():
+        print(f"{dtype}: fastest product {rate / 1e6:.0f} TFLOP/s")
+    report.save(products=rates)
+
+
+if __name__ == "__main__":
+    main()

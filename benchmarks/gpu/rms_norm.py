@@ -1,0 +1,195 @@
+"""Time RMSNorm on a GPU: forward, backward, in place, and after an addition.
+
+    python3 benchmarks/gpu/rms_norm.py [--quick]
+
+Each time stands beside a copy of the same run. ``--quick`` takes one small shape and
+runs without a GPU too.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+
+import clock
+import contenders
+import torch
+import torch._functorch.config
+from report import Report
+from torch import Tensor
+
+DTYPE = torch.bfloat16
+LARGE = [
+    (32768, 1024),
+    (32768, 4096),
+    (16384, 5120),
+    (8192, 8192),
+    (4096, 16384),
+    (2048, 65536),
+]
+SMALL = [(1, 4096), (16, 4096), (64, 4096)]
+FUSED = [(32768, 1024), (32768, 4096), (4096, 16384)]
+CHUNK = 2**24  # elements that the fp64 reference works on at a time
+
+
+class Case:
+    """The tensors of one shape."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        torch.manual_seed(0)
+        options = {"device": clock.DEVICE, "dtype": DTYPE}
+        self.x, self.g = torch.randn(shape, **options), torch.randn(shape, **options)
+        self.w = torch.randn(shape[1], **options)
+        self.rows = torch.linspace(0, shape[0] - 1, min(shape[0], 128)).long()
+
+
+def normalise(x: Tensor, w: Tensor) -> Tensor:
+    """RMSNorm in the formula's own terms, for fp64."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + contenders.EPS) * w
+
+
+# Each task: make a call of the function, what it has to return, the least bytes it moves
+
+
+class Forward:
+    table = contenders.RMS_NORM
+
+    @staticmethod
+    def make(case: Case, function: Callable) -> clock.Call:
+        return partial(function, case.x, case.w)
+
+    @staticmethod
+    def reference(case: Case) -> list:
+        return [
+            (case.rows, normalise(case.x[case.rows].double(), case.w.double())),
+        ]
+
+    @staticmethod
+    def bytes(case: Case) -> int:
+        return 2 * case.x.nbytes + case.w.nbytes
+
+
+class Backward:
+    """Both gradients. The forward ran before, and its graph is kept."""
+
+    table = contenders.RMS_NORM
+
+    @staticmethod
+    def make(case: Case, function: Callable) -> clock.Call:
+        with torch.enable_grad():
+            x, w = case.x.detach().requires_grad_(), case.w.detach().requires_grad_()
+            y = function(x, w)
+        return partial(torch.autograd.grad, y, (x, w), case.g, retain_graph=True)
+
+    @staticmethod
+    def reference(case: Case) -> list:
+        def gradients(x, g):
+            x, w = x.double().requires_grad_(), case.w.double().requires_grad_()
+            with torch.enable_grad():
+                return torch.autograd.grad(normalise(x, w), (x, w), g.double())
+
+        rows = max(1, CHUNK // case.x.shape[1])
+        chunks = zip(case.x.split(rows), case.g.split(rows), strict=True)
+        weight = sum(gradients(x, g)[1] for x, g in chunks)
+        input = gradients(case.x[case.rows], case.g[case.rows])[0]
+        return [(case.rows, input), (None, weight)]
+
+    @staticmethod
+    def bytes(case: Case) -> int:
+        rrms = 4 * case.x.shape[0]
+        return 3 * case.x.nbytes + 2 * case.w.nbytes + rrms
+
+
+class InPlace:
+    table = contenders.IN_PLACE
+
+    @staticmethod
+    def make(case: Case, function: Callable) -> clock.Call:
+        # A weight of ones and minus ones: any other grows from call to call.
+        return partial(function, case.x.clone(), case.w.sign())
+
+    @staticmethod
+    def reference(case: Case) -> list:
+        x, w = case.x[case.rows].double(), case.w.sign().double()
+        return [(case.rows, normalise(x, w))]
+
+    bytes = Forward.bytes
+
+
+class Add:
+    """The sum of two tensors and its RMSNorm: two inputs, two outputs."""
+
+    table = contenders.ADD
+
+    @staticmethod
+    def make(case: Case, function: Callable) -> clock.Call:
+        return partial(function, case.x, case.g, case.w)
+
+    @staticmethod
+    def reference(case: Case) -> list:
+        total = case.x[case.rows].double() + case.g[case.rows].double()
+        rows = case.rows
+        return [(rows, normalise(total, case.w.double())), (rows, total)]
+
+    @staticmethod
+    def bytes(case: Case) -> int:
+        return 4 * case.x.nbytes + case.w.nbytes
+
+
+TASKS = {"forward": Forward, "backward": Backward, "in place": InPlace, "add": Add}
+
+
+def measure(report: Report, timer: clock.Clock, name: str, shape, rounds: int) -> None:
+    """Measure one task for one shape; for a small one its launch and a graph too."""
+    torch._dynamo.reset()
+    task, case = TASKS[name], Case(shape)
+    about = {"task": name, "shape": list(shape), "dtype": "bfloat16"}
+    make = partial(task.make, case)
+    calls, errors = report.prepare(task.table, make, task.reference(case), **about)
+    everyone = calls | {"copy": case.x.clone} if name == "forward" else calls
+    times = timer.take_turns(everyone, rounds)
+    for contender, found in times.items():
+        moved = 2 * case.x.nbytes if contender == "copy" else task.bytes(case)
+        found["bytes"] = moved
+        if shape in SMALL:
+            found["launch"] = clock.eager_time(everyone[contender])
+            found["graph"] = None
+            if clock.GPU and contender != "copy":
+                found["graph"] = in_a_graph(report, task, shape, contender, about)
+    report.add(times, errors, **about)
+
+
+def in_a_graph(report: Report, task, shape, contender: str, about: dict):
+    """Time the calls of a CUDA graph; None where they cannot be captured."""
+    function = task.table[contender]()
+    try:
+        return clock.graph_time(lambda: task.make(Case(shape), function))
+    except Exception as problem:  # as in Report.prepare
+        reason = f"in a graph: {problem}".split("\n")[0][:200]
+        report.absent.append(about | {"contender": contender, "reason": reason})
+        torch.cuda.synchronize()
+        return None
+
+
+def main() -> None:
+    """Measure everything, print it, and save it for the recorder."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small shape")
+    quick = parser.parse_args().quick
+    large, small, fused = ([], SMALL[1:2], []) if quick else (LARGE, SMALL, FUSED)
+    rounds = 7 if quick else 101
+    # Each gradient is taken many times from one graph, which must keep its tensors.
+    torch._functorch.config.donated_buffer = False
+    report, timer = Report("RMSNorm"), clock.Clock()
+    with torch.no_grad():
+        for task in TASKS:
+            shapes = (large if task in ("forward", "backward") else fused) + small
+            for shape in shapes:
+                measure(report, timer, task, shape, rounds)
+    copies = [row for row in report.rows if row["contender"] == "copy"]
+    fastest = max(row["bytes"] / row["median"] for row in copies)  # MB in a second
+    print(f"fastest copy {fastest / 1e3:.0f} GB/s")
+    report.save(copy=fastest)
+
+
+if __name__ == "__main__":
+    main()
