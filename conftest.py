@@ -65,7 +65,8 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector):
 
 
 def is_script(path: Path) -> bool:
-    in_gallery = path.parent == ROOT / "examples_src"
+    gallery = ROOT / "examples_src"
+    in_gallery = path.parent in (gallery, gallery / "benchmarks")
     return in_gallery and bool(re.match(r"\d\d_.*\.py$", path.name))
 
 

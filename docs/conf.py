@@ -52,7 +52,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
-exclude_patterns = ["_ext", "inventories", "examples/*.ipynb"]
+exclude_patterns = ["_ext", "inventories", "examples/**.ipynb"]
 nitpicky = True
 html_math_renderer = "mathml"
 

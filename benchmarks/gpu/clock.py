@@ -11,7 +11,7 @@ import torch
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-WARM_UP = 5
+WARM_UP = 20 if GPU else 2  # rounds: a GPU at rest has slow clocks
 MOST_FLUSHES = 40
 Call = Callable[[], object]
 

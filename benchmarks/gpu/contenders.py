@@ -11,6 +11,7 @@ import clock
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor import select_algorithm
 
 import opbook
 
@@ -135,6 +136,11 @@ ADD: Table = {
 # Linear and GELU --------------------------------------------------------------------
 
 
+def quiet() -> None:
+    """Keep the search for the fastest product from printing all it tried."""
+    select_algorithm.PRINT_AUTOTUNE = False
+
+
 def linear_gelu(form: str, modes=tuple(COMPILED)) -> Table:
     """Contenders of ``linear_gelu`` for one form of GELU, ``"none"`` or ``"tanh"``."""
 
@@ -143,10 +149,21 @@ def linear_gelu(form: str, modes=tuple(COMPILED)) -> Table:
 
     ours = {"opbook": lambda: lambda x, w, b: opbook.linear_gelu(x, w, b, form)}
     if form == "tanh":
-        others = {"_addmm_activation": addmm_activation}
+        others = {"addmm_activation": addmm_activation}
     else:
         others = {"opbook.triton": lambda: ours_in_triton("linear_gelu")}
-    return ours | others | {"eager": lambda: eager} | compiled(eager, modes)
+    peers = {"eager": lambda: eager, **compiled(eager, modes)}
+    return ours | others | peers | {"QuACK": lambda: quack_linear_gelu(form)}
+
+
+def quack_linear_gelu(form: str) -> Callable:
+    """Forward only, with the configuration that QuACK takes when it does not search."""
+    needs_gpu()
+    from quack.gemm_interface import gemm_act
+
+    kind = {"tanh": "gelu_tanh_approx", "none": "gelu_erf"}[form]
+    options = {"activation": kind, "store_preact": False, "tuned": False}
+    return lambda x, w, b: gemm_act(x, w.t(), bias=b, **options)[1]
 
 
 def addmm_activation() -> Callable:

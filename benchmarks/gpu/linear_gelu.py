@@ -92,7 +92,8 @@ def measure_backward(report: Report, timer: clock.Clock, case: Case, form: str) 
     """Every contender for one form: the gradients of input, weight and bias."""
     torch._dynamo.reset()
     table = contenders.linear_gelu(form, ["torch.compile"])
-    table.pop("_addmm_activation", None)  # it has no gradient
+    for name in ("addmm_activation", "QuACK"):
+        table.pop(name, None)  # these have no gradient
     make, reference = partial(backward, case), backward_reference(case, form)
     about = {"task": "backward", "form": form, **describe(case)}
     calls, errors = report.prepare(table, make, reference, **about)
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small shape")
     shape = QUICK if parser.parse_args().quick else SHAPE
     torch._functorch.config.donated_buffer = False  # see rms_norm.py
+    contenders.quiet()
     report, timer = Report("Linear and GELU"), clock.Clock()
     with torch.no_grad():
         for dtype in (torch.bfloat16, torch.float16):

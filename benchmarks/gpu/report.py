@@ -1,12 +1,15 @@
 """Results of a run: a flat list of rows, printed as tables and stored as JSON.
 
 The recorder names a file in the variable RECORD_DATA. What is written there becomes the
-data of the recording.
+data of the recording. With BENCHMARK_TRACEBACK set, who cannot take part says where it
+failed.
 """
 
 import json
+import math
 import os
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,21 +51,27 @@ class Report:
                 errors[name] = error(call(), reference)
                 call()
             except Exception as problem:  # a peer may fail in any way: name it, go on
-                reason = f"{type(problem).__name__}: {problem}".split("\n")[0][:200]
-                self.absent.append(case | {"contender": name, "reason": reason})
+                self.leave_out(problem, **case, contender=name)
                 continue
             calls[name] = call
             if (taken := time.perf_counter() - begin) > 1:
                 print(f"  {name}: {taken:.1f} s until the first result", flush=True)
         return calls, errors
 
+    def leave_out(self, problem: Exception, **case) -> None:
+        """Note who cannot take part in a case, and why."""
+        reason = f"{type(problem).__name__}: {problem}".split("\n")[0][:200]
+        self.absent.append(case | {"reason": reason})
+        if "BENCHMARK_TRACEBACK" in os.environ:
+            traceback.print_exception(problem)
+
     def add(self, times: dict, errors: dict, **case) -> None:
         """Keep and print what was measured for one case."""
-        print("  ".join(map(str, case.values())), f"[{self.seconds():.0f} s]")
+        print(*case.values(), f"[{self.seconds():.0f} s]")
         for name, found in times.items():
-            wrong = errors.get(name, 0) > TOLERANCE or errors.get(name, 0) is None
-            row = case | {"contender": name, **found, "wrong": wrong}
-            row["error"] = errors.get(name)
+            error = errors.get(name)
+            wrong = error is not None and error > TOLERANCE
+            row = case | {"contender": name, **found, "error": error, "wrong": wrong}
             self.rows.append(row)
             print("   ", line(row), flush=True)
 
@@ -89,9 +98,9 @@ def line(row: dict) -> str:
         text += f" {row['operations'] / row['median'] / 1e6:7.1f} TFLOP/s"
     if row["error"] is not None:
         text += f", error {row['error']:.2f}"
-    for kind in ("graph", "launch"):
+    for kind, words in (("graph", "in a graph"), ("launch", "call to call")):
         if row.get(kind) is not None:
-            text += f", {kind} {row[kind]:.1f} us"
+            text += f", {words} {row[kind]:.1f} us"
     return text + " WRONG" * row["wrong"] + ", launch not hidden" * (not row["hidden"])
 
 
@@ -109,6 +118,6 @@ def error(results, reference: list) -> float:
         found = (result if rows is None else result[rows]).double()
         unit = torch.finfo(result.dtype).eps * wanted.abs().max()
         distance = ((found - wanted).abs().max() / unit).item()
-        # A NaN is less than nothing and more than nothing: make it an error.
-        worst = max(worst, distance if distance == distance else float("inf"))
+        # No comparison with a NaN is true, so that max() would pass one over.
+        worst = max(worst, float("inf") if math.isnan(distance) else distance)
     return worst

@@ -1,8 +1,8 @@
 """Time RMSNorm on a GPU: forward, backward, in place, and after an addition.
 
-    python3 benchmarks/gpu/rms_norm.py [--quick]
+    python3 benchmarks/gpu/rms_norm.py [--quick] [--task TASK]
 
-Each time stands beside a copy of the same run. ``--quick`` takes one small shape and
+Each time stands beside a copy in the same turns. ``--quick`` takes one small shape and
 runs without a GPU too.
 """
 
@@ -47,7 +47,8 @@ def normalise(x: Tensor, w: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + contenders.EPS) * w
 
 
-# Each task: make a call of the function, what it has to return, the least bytes it moves
+# A task makes a call of a function, and knows what the call has to return and how many
+# bytes it moves at least.
 
 
 class Forward:
@@ -145,7 +146,7 @@ def measure(report: Report, timer: clock.Clock, name: str, shape, rounds: int) -
     about = {"task": name, "shape": list(shape), "dtype": "bfloat16"}
     make = partial(task.make, case)
     calls, errors = report.prepare(task.table, make, task.reference(case), **about)
-    everyone = calls | {"copy": case.x.clone} if name == "forward" else calls
+    everyone = calls | {"copy": case.x.clone}
     times = timer.take_turns(everyone, rounds)
     for contender, found in times.items():
         moved = 2 * case.x.nbytes if contender == "copy" else task.bytes(case)
@@ -153,7 +154,7 @@ def measure(report: Report, timer: clock.Clock, name: str, shape, rounds: int) -
         if shape in SMALL:
             found["launch"] = clock.eager_time(everyone[contender])
             found["graph"] = None
-            if clock.GPU and contender != "copy":
+            if clock.GPU and contender in calls:
                 found["graph"] = in_a_graph(report, task, shape, contender, about)
     report.add(times, errors, **about)
 
@@ -164,8 +165,7 @@ def in_a_graph(report: Report, task, shape, contender: str, about: dict):
     try:
         return clock.graph_time(lambda: task.make(Case(shape), function))
     except Exception as problem:  # as in Report.prepare
-        reason = f"in a graph: {problem}".split("\n")[0][:200]
-        report.absent.append(about | {"contender": contender, "reason": reason})
+        report.leave_out(problem, **about, contender=f"{contender} in a graph")
         torch.cuda.synchronize()
         return None
 
@@ -174,21 +174,38 @@ def main() -> None:
     """Measure everything, print it, and save it for the recorder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one small shape")
-    quick = parser.parse_args().quick
-    large, small, fused = ([], SMALL[1:2], []) if quick else (LARGE, SMALL, FUSED)
-    rounds = 7 if quick else 101
+    parser.add_argument("--task", action="append", choices=TASKS, help="this only")
+    arguments = parser.parse_args()
+    shapes = dict.fromkeys(("forward", "backward"), LARGE + SMALL)
+    shapes |= dict.fromkeys(("in place", "add"), FUSED)
+    if arguments.quick:
+        shapes = dict.fromkeys(TASKS, SMALL[1:2])
+    rounds = 7 if arguments.quick else 101
+    contenders.quiet()
     # Each gradient is taken many times from one graph, which must keep its tensors.
     torch._functorch.config.donated_buffer = False
     report, timer = Report("RMSNorm"), clock.Clock()
     with torch.no_grad():
-        for task in TASKS:
-            shapes = (large if task in ("forward", "backward") else fused) + small
-            for shape in shapes:
+        for task in arguments.task or TASKS:
+            for shape in shapes[task]:
                 measure(report, timer, task, shape, rounds)
     copies = [row for row in report.rows if row["contender"] == "copy"]
-    fastest = max(row["bytes"] / row["median"] for row in copies)  # MB in a second
-    print(f"fastest copy {fastest / 1e3:.0f} GB/s")
-    report.save(copy=fastest)
+    speeds = [row["bytes"] / row["median"] for row in copies]  # MB in a second
+    print(f"fastest copy {max(speeds) / 1e3:.0f} GB/s")
+    print_shares(report.rows, max(speeds))
+    report.save(copy=max(speeds))
+
+
+def print_shares(rows: list[dict], copy: float) -> None:
+    """A line for each case: every contender's share of the fastest copy's bandwidth."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        if tuple(row["shape"]) in LARGE:
+            share = row["bytes"] / row["median"] / copy
+            case = f"{row['task']} {row['shape']}"
+            lines.setdefault(case, []).append(f"{row['contender']} {share:.1%}")
+    for case, shares in lines.items():
+        print(f"{case}: {', '.join(shares)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Charts and tables of the pages on benchmarks: readable on white and on black."""
+
+import importlib.util
+import sys
+from html import escape
+
+if importlib.util.find_spec("matplotlib") is None:
+    print("skipped: needs matplotlib (pip install matplotlib)")
+    sys.exit(77)
+
+import matplotlib.pyplot as plt
+import results as measured
+import targets
+from matplotlib.axes import Axes
+from matplotlib.ticker import (
+    LogLocator,
+    NullFormatter,
+    PercentFormatter,
+    StrMethodFormatter,
+)
+
+GREY = "#808080"
+STYLE = {  # colour and marker
+    "opbook": ("#d9734e", "D"),
+    "opbook.triton": ("#d9a24e", "D"),
+    "eager": (GREY, "o"),
+    "torch.compile": ("#5b8db8", "o"),
+    "torch.compile max": ("#5b8db8", "s"),
+    "Liger": ("#5a9e6f", "^"),
+    "QuACK": ("#a070b8", "v"),
+    "addmm_activation": ("#a070b8", "^"),
+    "F.linear": (GREY, "|"),
+    "product": (GREY, "|"),
+    "copy": (GREY, "|"),
+}
+plt.rcParams |= {
+    "font.size": 11,
+    "text.color": GREY,
+    "axes.labelcolor": GREY,
+    "axes.titlecolor": GREY,
+    "axes.titlesize": 11,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": GREY,
+    "ytick.labelcolor": GREY,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+}
+
+
+def panels(count: int = 1, rows: int = 6) -> list[Axes]:
+    """Axes one above the other, in a figure that a phone is wide enough for."""
+    size = (6.4, count * (0.9 + 0.38 * rows) + 1.0)
+    _, axes = plt.subplots(count, figsize=size, layout="constrained", squeeze=False)
+    return list(axes.flat)
+
+
+def dots(axis: Axes, values: dict, upto: dict | None = None) -> None:
+    """A row for each case and in it a dot for each contender.
+
+    Args:
+        axis: Where to draw.
+        values: By contender, then by case: a shape, for instance.
+        upto: Like ``values``; a line leads from the dot to here.
+    """
+    cases = list(dict.fromkeys(case for found in values.values() for case in found))
+    step = 0.7 / max(len(values) - 1, 1)
+    for place, (name, found) in enumerate(values.items()):
+        color, marker = STYLE[name]
+        heights = [cases.index(case) - 0.35 + place * step for case in found]
+        numbers = list(found.values())
+        axis.plot(numbers, heights, marker, color=color, markersize=6, label=name)
+        if upto:
+            ends = [upto[name][case] for case in found]
+            axis.hlines(heights, numbers, ends, color=color, linewidth=1.5)
+    for border in range(1, len(cases)):
+        axis.axhline(border - 0.5, color=GREY, linewidth=0.4, alpha=0.5)
+    axis.set_yticks(range(len(cases)), cases)
+    axis.set_ylim(len(cases) - 0.5, -0.5)
+    axis.set_frame_on(False)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color=GREY, linewidth=0.4, alpha=0.5)
+
+
+def shares(axis: Axes, values: dict, limit: str, upto: float = 1.1) -> None:
+    """Dots on a scale whose 100 % is a limit of the machine."""
+    dots(axis, values)
+    axis.axvline(1, color=GREY, linewidth=2)
+    axis.set_xlim(0, upto)
+    axis.xaxis.set_major_formatter(PercentFormatter(1))
+    axis.set_xlabel(f"100 % is {limit}")
+
+
+def times(axis: Axes, medians: dict, slowest: dict) -> None:
+    """Dots of medians, with lines to the 95th percentile, in microseconds."""
+    dots(axis, medians, upto=slowest)
+    axis.set(xscale="log", xlabel="µs")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def show(axis: Axes) -> None:
+    """Name the contenders of an axis below its figure, and show that."""
+    handles, names = axis.get_legend_handles_labels()
+    axis.figure.legend(handles, names, loc="outside lower center", ncols=3)
+    plt.show()
+
+
+class Table:
+    """A table that a page shows as HTML."""
+
+    def __init__(self, head: list[str], rows: list[list[str]]) -> None:
+        self.head, self.rows = head, rows
+
+    def __repr__(self) -> str:
+        return "\n".join(" | ".join(row) for row in [self.head, *self.rows])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self.head)
+        lines = []
+        for row in self.rows:
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+            lines.append(f"<tr>{cells}</tr>")
+        body = "".join(lines)
+        inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        table = f'<table class="table">{inside}</table>'
+        return f'<div class="pst-scrollable-table-container">{table}</div>'
+
+
+def verdict(reached: bool, ahead: bool) -> str:
+    """Whether the target is met, and nobody is faster by more than the noise."""
+    if not ahead:
+        return "behind the best peer"
+    return "met" if reached else "missed"
+
+
+def share_table(results: measured.Results, task: str) -> Table:
+    """Targets of a task, what was measured, and the best peer of the same run."""
+    lines = []
+    for shape, target in targets.SHARES[task].items():
+        rows = results.where(task=task, shape=list(shape))
+        ours = next(row for row in rows if row["contender"] == "opbook")
+        peer = measured.fastest_peer(rows)
+        share, ahead = results.share(ours), is_ahead(ours, peer)
+        lines.append(
+            [
+                measured.shape_of(ours),
+                f"{target:.0%}",
+                f"{share:.1%}",
+                f"{results.share(peer):.1%}, {peer['contender']}",
+                verdict(share >= target, ahead),
+            ]
+        )
+    return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
+
+
+def time_table(results: measured.Results, task: str, shapes: list) -> Table:
+    """As :func:`share_table`, in microseconds, for the small shapes."""
+    target, lines = targets.MICROSECONDS[task], []
+    for shape in shapes:
+        rows = results.where(task=task, shape=shape)
+        ours = next(row for row in rows if row["contender"] == "opbook")
+        peer = measured.fastest_peer(rows)
+        lines.append(
+            [
+                measured.shape_of(ours),
+                f"{target:.1f} µs",
+                f"{ours['median']:.1f} µs",
+                f"{peer['median']:.1f} µs, {peer['contender']}",
+                verdict(ours["median"] <= target, is_ahead(ours, peer)),
+            ]
+        )
+    return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
+
+
+def ratio_table(results: measured.Results) -> Table:
+    """Targets of ``linear_gelu``: its time over that of another contender."""
+    lines = []
+    for form, others in targets.RATIOS.items():
+        for dtype in results.data["products"]:
+            rows = results.where(task="forward", form=form, dtype=dtype)
+            times = {row["contender"]: row["median"] for row in rows}
+            for other, target in others.items():
+                ratio = times["opbook"] / times[other]
+                said = "met" if ratio <= target else "missed"
+                line = [form, dtype, other, f"{target:.2f}", f"{ratio:.3f}", said]
+                lines.append(line)
+    return Table(["form", "dtype", "against", "at most", "measured", "verdict"], lines)
+
+
+def error_table(rows: list[measured.Row]) -> Table:
+    """The largest error of each contender, and whether that is still right."""
+    worst: dict[str, float] = {}
+    for row in rows:
+        if row["error"] is not None:
+            name = row["contender"]
+            worst[name] = max(worst.get(name, 0), row["error"])
+    wrong = {row["contender"] for row in rows if row["wrong"]}
+    lines = [
+        [name, f"{error:.2f}", "wrong" if name in wrong else "right"]
+        for name, error in worst.items()
+    ]
+    return Table(["contender", "largest error", "verdict"], lines)
+
+
+def is_ahead(ours: measured.Row, peer: measured.Row) -> bool:
+    return ours["median"] <= peer["median"] * targets.NOISE

@@ -1,0 +1,112 @@
+"""What the benchmarks measured: now where there is a GPU, else from the recording."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("opbook", "opbook.triton")
+LIMITS = ("copy", "F.linear", "product")
+Row = dict
+
+
+class Results:
+    """The rows of one benchmark; a row holds a contender's time of one case."""
+
+    def __init__(self, data: dict, origin: str) -> None:
+        self.data, self.rows, self.origin = data, data["rows"], origin
+
+    def __repr__(self) -> str:
+        versions = [
+            f"{name} {number}" for name, number in self.data["versions"].items()
+        ]
+        half = (len(versions) + 1) // 2  # two lines: one would be too long for a page
+        lines = [f"{self.data['device']}, {self.origin}"]
+        lines += [", ".join(versions[:half]), ", ".join(versions[half:])]
+        return "\n".join(filter(None, lines))
+
+    def where(self, **case) -> list[Row]:
+        """Rows that agree with all that is given."""
+        return [row for row in self.rows if case.items() <= row.items()]
+
+    def share(self, row: Row) -> float:
+        """Part of the fastest copy's bandwidth that the least traffic made up."""
+        return row["bytes"] / row["median"] / self.data["copy"]
+
+    def rate(self, row: Row) -> float:
+        """Part of the fastest matrix product's rate."""
+        return row["operations"] / row["median"] / self.data["products"][row["dtype"]]
+
+    def absent(self, **case) -> str:
+        """Who could not take part and why, one per line."""
+        rows = [row for row in self.data["absent"] if case.items() <= row.items()]
+        lines = {f"{row['contender']}: {row['reason']}" for row in rows}
+        return "\n".join(sorted(lines)) or "everyone took part"
+
+
+def read(name: str) -> Results:
+    """The results of benchmarks/gpu/NAME.py."""
+    file = ROOT / "docs" / "recordings" / f"benchmark_{name}_h200.json"
+    if torch.cuda.is_available():
+        return Results(json.loads(_measured(name).read_text()), "measured here")
+    if not file.exists():
+        raise FileNotFoundError(
+            f"{file.relative_to(ROOT)} is missing: on a GPU, run "
+            f"`PYTHONPATH=docs/_ext python3 -m proof.record {file.stem}`"
+        )
+    recording = json.loads(file.read_text())
+    origin = f"recorded {recording['date']}"
+    if not all(map(_unchanged, *zip(*recording["sources"].items(), strict=True))):
+        origin += "\nstale: its sources have changed since"
+    return Results(recording["data"], origin)
+
+
+def _unchanged(name: str, digest: str) -> bool:
+    """Whether a file is still the one that was recorded."""
+    file = ROOT / name
+    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest
+
+
+def _measured(name: str) -> Path:
+    """A file with results of this machine, no older than what they depend on."""
+    file = ROOT / "build" / "benchmarks" / f"{name}.json"
+    folders = ("benchmarks/gpu", "csrc", "src/opbook")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    newest = max(path.stat().st_mtime for path in sources)
+    if not file.exists() or file.stat().st_mtime < newest:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        script = Path(__file__).with_name(f"{name}.py")
+        environment = os.environ | {"RECORD_DATA": str(file)}
+        subprocess.run([sys.executable, script], env=environment, check=True)
+    return file
+
+
+def shape_of(row: Row) -> str:
+    return " × ".join(map(str, row["shape"]))
+
+
+def fastest_peer(rows: list[Row]) -> Row:
+    """The fastest of those that are not ours, are right and do all the work."""
+    peers = [
+        row
+        for row in rows
+        if row["contender"] not in OURS + LIMITS and not row["wrong"]
+    ]
+    return min(peers, key=lambda row: row["median"])
+
+
+def by_contender(
+    rows: list[Row], value: Callable, case: Callable = shape_of
+) -> dict[str, dict[str, float]]:
+    """Values by contender, then by case; a value that is None is left out."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if (number := value(row)) is not None:
+            found.setdefault(row["contender"], {})[case(row)] = number
+    return found

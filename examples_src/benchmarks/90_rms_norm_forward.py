@@ -1,0 +1,68 @@
+"""Hold RMSNorm against a copy
+===========================
+
+RMSNorm reads each element once and writes one. It can hardly be faster than a copy of
+the same tensor, and that is what to hold it against: a time alone does not say whether
+the machine could do better.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import results
+
+rms_norm = results.read("rms_norm")
+print(rms_norm)
+
+# %%
+# The contenders take turns. Before each call a buffer much larger than the cache is
+# read, so that all data comes from memory. Events around the call give its time; the
+# reading goes on until Python has launched the call, so that no launch is in it. Each
+# call allocates its output, the copy too. The code is in ``benchmarks/gpu/clock.py``.
+#
+# A dot is the least traffic of the call over its median time: the input, the output
+# and the weight, once each. The line at 100 % is the fastest copy of the run. A dot
+# near the line leaves nothing to gain. One far to the left moves data twice, or waits.
+
+rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
+values = results.by_contender(rows, rms_norm.share)
+[axis] = charts.panels()
+charts.shares(axis, values, "the fastest copy")
+charts.show(axis)
+
+# %%
+# The times behind it. The line from each dot leads to the 95th percentile: one call in
+# twenty took longer. Where it is long, the median hides something.
+
+medians = results.by_contender(rows, lambda row: row["median"])
+slowest = results.by_contender(rows, lambda row: row["p95"])
+[axis] = charts.panels()
+charts.times(axis, medians, slowest)
+charts.show(axis)
+
+# %%
+# The targets are this project's own. One is met when ``opbook`` reaches it and no peer
+# of the same run is ahead by more than the noise. They stand in
+# ``benchmarks/gpu/targets.py``.
+
+charts.share_table(rms_norm, "forward")
+
+# %%
+# A fast result that is wrong is worth nothing, so the first result of every call is
+# compared with the formula in fp64. The unit is the last place of the largest value in
+# bf16. Who rounds once stays near a half.
+
+charts.error_table(rows)
+
+# %%
+# Who could not take part, and why:
+
+print(rms_norm.absent(task="forward"))
+
+# %%
+# .. dropdown:: What the run printed
+#
+#    .. recorded:: benchmark_rms_norm_h200

@@ -1,0 +1,58 @@
+"""Weigh the gradients of RMSNorm
+==============================
+
+The backward pass has two results. The gradient of the input needs a sum along each row,
+the gradient of the weight a sum down all rows. Both read the same two tensors, and the
+question is whether a kernel reads them once.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import results
+
+rms_norm = results.read("rms_norm")
+print(rms_norm)
+
+# %%
+# Every contender is asked in the same way, through its public function and
+# ``torch.autograd.grad``. The least traffic is the input and the incoming gradient,
+# read once, and the gradient of the input, written once. The rest is small.
+#
+# A row fits into the registers of a block up to some width. A kernel for wider rows
+# reads them twice, or splits a row over several blocks. So look at where the dots go as
+# the rows grow.
+
+rows = [row for row in rms_norm.where(task="backward") if row["shape"][0] > 64]
+values = results.by_contender(rows, rms_norm.share)
+[axis] = charts.panels()
+charts.shares(axis, values, "the fastest copy")
+charts.show(axis)
+
+# %%
+# The times, with a line from each median to the 95th percentile:
+
+medians = results.by_contender(rows, lambda row: row["median"])
+slowest = results.by_contender(rows, lambda row: row["p95"])
+[axis] = charts.panels()
+charts.times(axis, medians, slowest)
+charts.show(axis)
+
+# %%
+# The targets, and the best of the others in the same run:
+
+charts.share_table(rms_norm, "backward")
+
+# %%
+# Both gradients against fp64. The gradient of the weight adds up one value from every
+# row: who added in bf16 would show here.
+
+charts.error_table(rows)
+
+# %%
+# Who could not take part, and why:
+
+print(rms_norm.absent(task="backward"))

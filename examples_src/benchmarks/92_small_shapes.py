@@ -1,0 +1,65 @@
+"""Find what a small call costs
+============================
+
+A model that writes one token at a time normalises a few rows per call. There is next to
+nothing to move. What counts is how soon the kernel starts, and what Python takes to
+launch it.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import results
+
+rms_norm = results.read("rms_norm")
+print(rms_norm)
+
+# %%
+# One call is timed in three ways, and each answers another question:
+#
+# - *Cold call*: events around one call whose launch is hidden. What the GPU needs.
+# - *In a CUDA graph*: a graph of many calls is replayed. No launch, and the data of
+#   these sizes stays in the cache. The least there is.
+# - *Eager*: call after call from Python. The slower of the two sides counts, and with
+#   so little to move that is Python.
+#
+# The dispatcher, autograd and the launcher are in the third panel alone.
+
+kinds = {"median": "cold call, µs", "graph": "in a CUDA graph, µs"}
+kinds["launch"] = "eager, µs from call to call"
+shapes = [[1, 4096], [16, 4096], [64, 4096]]
+
+
+def draw(task):
+    """Three panels: the same calls, timed in three ways."""
+    axes = charts.panels(3, rows=3)
+    rows = [row for row in rms_norm.where(task=task) if row["shape"] in shapes]
+    for axis, (kind, label) in zip(axes, kinds.items(), strict=True):
+        charts.dots(axis, results.by_contender(rows, lambda row, k=kind: row.get(k)))
+        axis.set_xlabel(label)
+        axis.set_xlim(left=0)
+    charts.show(axes[0])
+
+
+# %%
+# Forward:
+
+draw("forward")
+
+# %%
+# Backward. Autograd walks a graph of nodes, in C++ for operators that are registered
+# there and in Python for the others:
+
+draw("backward")
+
+# %%
+# The targets are for the cold call. First forward, then backward:
+
+charts.time_table(rms_norm, "forward", shapes)
+
+# %%
+
+charts.time_table(rms_norm, "backward", shapes)

@@ -1,0 +1,50 @@
+"""Save a trip through memory
+==========================
+
+In a transformer an addition comes before almost every RMSNorm. Alone, the addition
+writes the sum and RMSNorm reads it again. One kernel for both skips that read. Writing
+the result over the input skips nothing, but needs no second tensor.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import results
+
+rms_norm = results.read("rms_norm")
+print(rms_norm)
+
+# %%
+# Addition and RMSNorm: two tensors are read, the sum and the norm are written. Eager
+# moves five tensors where four are enough, so it stays below four fifths of the line.
+
+rows = [row for row in rms_norm.where(task="add") if row["shape"][0] > 64]
+[axis] = charts.panels(rows=3)
+charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
+charts.show(axis)
+
+# %%
+# In place, with what eager PyTorch has for it, ``x.copy_(rms_norm(x))``. Eager moves
+# the data twice, and ``torch.compile`` makes one kernel of it.
+
+rows = [row for row in rms_norm.where(task="in place") if row["shape"][0] > 64]
+[axis] = charts.panels(rows=3)
+charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
+charts.show(axis)
+
+# %%
+# Both are compared with fp64 like the rest. Of the addition, the sum is checked too:
+
+charts.error_table(rms_norm.where(task="add"))
+
+# %%
+
+charts.error_table(rms_norm.where(task="in place"))
+
+# %%
+# Who could not take part, and why:
+
+print(rms_norm.absent(task="add"))

@@ -1,0 +1,72 @@
+"""Hold a fused layer against its product
+=======================================
+
+A linear layer with GELU is a matrix product and a little more. The product is bound by
+arithmetic. The little more is bound by memory, unless it happens before the product is
+written. So hold the whole layer against the product alone.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import results
+
+linear_gelu = results.read("linear_gelu")
+print(linear_gelu)
+shape = linear_gelu.rows[0]["shape"]
+print("rows, inputs, outputs:", shape)
+
+
+def by_form(rows):
+    """Rates by contender, then by form and dtype."""
+    return results.by_contender(
+        rows, linear_gelu.rate, lambda row: f"{row['form']}, {row['dtype']}"
+    )
+
+
+# %%
+# The line at 100 % is the fastest product without a bias, in the dtype of the dot and
+# of the same run. A GPU under full load lowers its clocks to stay within its power, so
+# that only contenders that took turns can be compared.
+#
+# ``none`` is GELU with the error function, ``tanh`` the form with the hyperbolic
+# tangent. The vendor's library has a fused epilogue for the second only. Who writes the
+# product and reads it again is further to the left.
+
+forward = linear_gelu.where(task="forward")
+[axis] = charts.panels(rows=4)
+charts.shares(axis, by_form(forward), "the fastest matrix product")
+charts.show(axis)
+
+# %%
+# Backward has two products, for the gradients of input and weight. Who did not keep the
+# value before GELU computes a third:
+
+[axis] = charts.panels(rows=2)
+backward = linear_gelu.where(task="backward")
+charts.shares(axis, by_form(backward), "the fastest matrix product")
+charts.show(axis)
+
+# %%
+# The targets are ratios of two times of one run:
+
+charts.ratio_table(linear_gelu)
+
+# %%
+# All results against fp64, gradients included. The unit is the last place of the
+# largest value, in the dtype of the result:
+
+charts.error_table(forward + backward)
+
+# %%
+# Who could not take part, and why:
+
+print(linear_gelu.absent())
+
+# %%
+# .. dropdown:: What the run printed
+#
+#    .. recorded:: benchmark_linear_gelu_h200

@@ -1,0 +1,64 @@
+"""Place the operators under the roofline
+======================================
+
+One picture for all: how much an operator computes for each byte that it has to move,
+and how fast it does. It tells at once which limit an operator is near.
+"""
+
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+sys.path.insert(0, str(folder))
+import charts
+import matplotlib.pyplot as plt
+import results
+
+rms_norm, linear_gelu = results.read("rms_norm"), results.read("linear_gelu")
+print(rms_norm)
+
+# %%
+# The roof has two parts, both measured. To the left a copy is the limit, to the right a
+# matrix product of the vendor's library.
+
+bandwidth = rms_norm.data["copy"] * 1e6
+rate = linear_gelu.data["products"]["bfloat16"] * 1e6
+ridge = rate / bandwidth
+print(f"copy {bandwidth / 1e12:.2f} TB/s, product {rate / 1e12:.0f} TFLOP/s")
+print(f"they meet at {ridge:.0f} FLOP/byte")
+
+# %%
+# RMSNorm squares, adds and multiplies twice for each element. Its gradients take about
+# three times as much. All points of RMSNorm are of one large shape.
+
+per_element = {"forward": 4, "backward": 12, "add": 5}
+points = {}
+for task, operations in per_element.items():
+    row = rms_norm.where(task=task, shape=[32768, 4096], contender="opbook")[0]
+    count = operations * row["shape"][0] * row["shape"][1]
+    points[f"rms_norm, {task}"] = (count / row["bytes"], count / row["median"] * 1e6)
+row = linear_gelu.where(task="forward", form="tanh", contender="opbook")[0]
+rows, inputs, outputs = row["shape"]
+moved = 2 * (rows * inputs + inputs * outputs + rows * outputs)
+speed = row["operations"] / row["median"] * 1e6
+points["linear_gelu"] = (row["operations"] / moved, speed)
+
+for name, (intensity, speed) in points.items():
+    share = speed / min(rate, bandwidth * intensity)
+    print(f"{name:22} {intensity:7.2f} FLOP/byte, {share:4.0%} of the roof")
+
+# %%
+# Left of the ridge only fewer bytes help. That is why fusing an addition or writing a
+# better gradient pays there, and why a faster multiplication would not.
+
+[axis] = charts.panels(rows=8)
+span = [0.5, ridge, 16 * ridge]
+axis.loglog(span, [min(rate, bandwidth * place) for place in span], color="#5b8db8")
+for name, (intensity, speed) in points.items():
+    axis.plot(intensity, speed, "D", color="#d9734e")
+    beside = {"xytext": (8, -4), "textcoords": "offset points"}
+    axis.annotate(name, (intensity, speed), fontsize=9, **beside)
+axis.margins(x=0.15)
+axis.set(xlabel="FLOP per byte moved", ylabel="FLOP/s")
+axis.set_frame_on(False)
+plt.show()
