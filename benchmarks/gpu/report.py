@@ -10,6 +10,7 @@ import math
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,9 +81,11 @@ class Report:
 
     def save(self, **more) -> None:
         """Print who was absent; write everything where the recorder asks for it."""
-        for row in self.absent:
-            where = " ".join(str(row[key]) for key in row if key != "reason")
-            print(f"absent: {where}: {row['reason']}")
+        reasons = Counter(
+            f"{row['contender']}, {row['task']}: {row['reason']}" for row in self.absent
+        )
+        for reason, cases in reasons.items():
+            print(f"absent: {reason} (cases: {cases})")
         print(f"{self.seconds():.0f} s in all")
         data = self.about | more | {"rows": self.rows, "absent": self.absent}
         if file := os.environ.get("RECORD_DATA"):
