@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -477,6 +478,109 @@ def test_recording_goes_stale_with_its_sources(book):
     assert "stale" in book.html()
     book.page("```{recorded} absent\n```")
     assert "cannot read docs/recordings/absent.json" in book.fails()
+
+
+MANIFEST = """\
+[bench]
+command = 'cat csrc/a.cu && echo "{\\"rate\\": [1, 2]}" > $RECORD_DATA'
+sources = ["csrc"]
+
+[pair]
+command = "echo both"
+sources = ["csrc/a.cu"]
+gpus = 2
+"""
+RECORD = """
+    from proof import record
+
+    record.machine = lambda: (["NVIDIA H200"], {"torch": "2.11.0"})
+    failed = record.record_all(record.chosen([], False))
+    """
+
+
+def test_record_what_is_missing_or_stale(book, capfd):
+    source = book.write("csrc/a.cu", "int a;\n")
+    book.write("docs/recordings.toml", MANIFEST)
+    book.in_proof(RECORD)
+    file = book.root / "docs/recordings/bench.json"
+    recording = json.loads(file.read_text())
+    assert recording["output"] == "int a;\n"
+    assert recording["data"] == {"rate": [1, 2]}
+    assert recording["device"] == "NVIDIA H200"
+    assert recording["sources"].keys() == {"csrc/a.cu"}
+    assert "skipped   pair: needs 2 GPUs, here: 1" in capfd.readouterr().out
+    assert not (book.root / "docs/recordings/pair.json").exists()
+
+    book.in_proof(RECORD)
+    assert "bench" not in capfd.readouterr().out
+    source.write_text("int b;\n")
+    book.in_proof(RECORD)
+    assert json.loads(file.read_text())["output"] == "int b;\n"
+
+
+def test_failing_command_keeps_the_old_recording_and_others_go_on(book, capfd):
+    book.write("csrc/a.cu", "int a;\n")
+    book.write("docs/recordings.toml", MANIFEST)
+    book.in_proof(RECORD)
+    file = book.root / "docs/recordings/bench.json"
+    before = file.read_text()
+    after = '[after]\ncommand = "true"\nsources = []\n'
+    fails = MANIFEST.replace("cat csrc/a.cu", "echo seen; exit 3")
+    book.write("docs/recordings.toml", fails + after)
+    book.in_proof(RECORD + "assert failed == 1\n")
+    assert "FAILED    bench: exit status 3\nseen" in capfd.readouterr().out
+    assert file.read_text() == before
+    assert (book.root / "docs/recordings/after.json").exists()
+
+
+def test_recording_is_stale_for_new_file_or_command(book):
+    book.write("csrc/a.cu", "int a;\n")
+    book.write("docs/recordings.toml", MANIFEST)
+    book.in_proof(RECORD)
+    book.page("```{recorded} bench\n```")
+    assert origins(book.passes()) == ["recorded", "recorded"]
+    new = book.write("csrc/b.cu", "int b;\n")
+    assert origins(book.passes()) == ["stale", "stale"]
+    new.unlink()
+    assert origins(book.passes()) == ["recorded", "recorded"]
+    book.write("docs/recordings.toml", MANIFEST.replace("cat", "cat -n"))
+    assert origins(book.passes()) == ["stale", "stale"]
+
+
+def test_nothing_is_recorded_without_a_gpu(book):
+    book.write("csrc/a.cu", "int a;\n")
+    book.write("docs/recordings.toml", MANIFEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "proof.record"],
+        cwd=book.root,
+        env=os.environ | {"PYTHONPATH": "docs/_ext", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "no GPU here, so there is nothing to record" in done.stderr
+
+
+def test_manifest_fits_the_recordings():
+    root = EXTENSIONS.parents[1]
+    manifest = tomllib.loads((root / "docs/recordings.toml").read_text())
+    for file in (root / "docs/recordings").glob("*.json"):
+        assert file.stem in manifest, f"{file.name} is of no table"
+        entry, sources = manifest[file.stem], json.loads(file.read_text())["sources"]
+        plays = [entry[key] for key in ("script", "notebook") if key in entry]
+        named = [*entry.get("sources", []), *plays]
+        unnamed = [s for s in sources if not any(is_in(s, n) for n in named)]
+        unused = [n for n in named if not any(is_in(s, n) for s in sources)]
+        assert (unnamed, unused) == ([], []), file.name
+    for page in (root / "docs").rglob("*.md"):
+        for name in re.findall(r"^`{3,}\{recorded\} (\w+)", page.read_text(), re.M):
+            assert name in manifest, f"{page.name}: no table [{name}]"
+
+
+def is_in(source: str, place: str) -> bool:
+    """Whether a file is the one named, or in the folder named."""
+    return source == place or source.startswith(f"{place}/")
 
 
 def test_quick_build_runs_nothing_and_says_so(book):

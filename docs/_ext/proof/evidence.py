@@ -56,12 +56,17 @@ def sha256(path: str | Path) -> str:
         return ""
 
 
-def write_json(path: Path, data: object) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, for a build may be interrupted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write data whole or not at all."""
+    write_text(path, json.dumps(data, indent=1) + "\n")
 
 
 def read_json(path: Path, default: object) -> object:

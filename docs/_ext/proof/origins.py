@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from . import evidence, page
+from . import evidence
 from .compiles import NATIVE
 from .evidence import ROOT, Record, sha256, store
+from .record import RECORDINGS, changes
 
 KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
-RECORDINGS = page.DOCS / "recordings"
 
 _HELP = "use {run}, {recorded}, or literalinclude of a file that is compiled or run"
 
@@ -37,7 +37,8 @@ class Origin:
         first = {"": "unproven", "fails": "fails as shown", "not_run": "not run"}
         parts = [first.get(self.kind, self.kind), ", ".join(self.targets), self.reason]
         if self.kind == "stale":
-            parts = ["recorded", self.reason, "stale: its sources have changed since"]
+            why = "stale: its sources or command have changed since"
+            parts = ["recorded", self.reason, why]
         return " · ".join(filter(None, parts))
 
 
@@ -97,7 +98,7 @@ def _notebook(claim: dict) -> Origin:
 def _recorded(claim: dict) -> Origin:
     file = RECORDINGS / f"{claim['name']}.json"
     recording = json.loads(file.read_text(encoding="utf-8"))
-    fresh = all(sha256(name) == old for name, old in recording["sources"].items())
+    fresh = not changes(claim["name"], recording)
     source = evidence.relative(file) or file.name
     reason = f"{recording['device']}, {recording['date']}"
     return Origin("recorded" if fresh else "stale", (), source, reason)

@@ -1,34 +1,113 @@
-"""Record a command on the GPU at hand, for ``{recorded}`` blocks of the site.
+"""Record what commands print on the GPU at hand, for a site built without one.
 
-    PYTHONPATH=docs/_ext python -m proof.record NAME SOURCE... -- COMMAND...
+    PYTHONPATH=docs/_ext python3 -m proof.record
 
-runs the command from the root of the repository and writes its output, with device,
-versions, date and the digest of each source, to docs/recordings/NAME.json. Once one
-of them has changed, the site calls the recording stale. It needs neither nox nor a
-network.
+runs what docs/recordings.toml names and has no recording yet, or one whose sources have
+changed. Each recording, docs/recordings/NAME.json, holds the output, device, versions,
+date, and the digest of each source. It needs neither nox nor a network.
 """
 
+import argparse
 import datetime
-import shlex
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from .evidence import ROOT, digests, environment, write_json
+from .evidence import ROOT, digests, environment, read_json, sha256, write_text
 
+MANIFEST = ROOT / "docs" / "recordings.toml"
 RECORDINGS = ROOT / "docs" / "recordings"
+TIMEOUT = 600  # seconds
+TAIL = 30  # lines of a failed command's output that are shown
+
+# Run by the Python that runs the commands: `import opbook` proves that it is installed.
+_PROBE = """
+import json, torch, opbook
+names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print(json.dumps([names, torch.version.cuda or torch.version.hip or ""]))
+"""
 
 
-def files(names: list[str]) -> list[Path]:
+class Failure(Exception):
+    """A message for whoever records; the other recordings go on."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table of the manifest.
+
+    Attributes:
+        command: a line for the shell.
+        sources: files and folders whose change makes the recording stale.
+        gpus: how many GPUs the command needs.
+        plays: the gallery script or notebook that the command runs, if any.
+    """
+
+    name: str
+    command: str
+    sources: tuple[str, ...]
+    gpus: int = 1
+    plays: str = ""
+
+    @property
+    def file(self) -> Path:
+        return RECORDINGS / f"{self.name}.json"
+
+    def state(self) -> str:
+        """In one word, fresh, stale or missing; and after "stale", why."""
+        recording = read_json(self.file, None)
+        if recording is None:
+            return "missing"
+        why = changes(self.name, recording)
+        return f"stale: {', '.join(why)}" if why else "fresh"
+
+
+@cache
+def manifest() -> dict[str, Entry]:
+    """The entries of docs/recordings.toml by name."""
+    if not MANIFEST.exists():
+        return {}
+    tables = tomllib.loads(MANIFEST.read_text(encoding="utf-8"))
+    return {name: _entry(name, dict(table)) for name, table in tables.items()}
+
+
+def _entry(name: str, table: dict) -> Entry:
+    sources = table.pop("sources", [])
+    if plays := table.pop("script", "") or table.pop("notebook", ""):
+        sources = [plays, *sources]
+        table["command"] = f"PYTHONPATH=docs/_ext python3 -m proof.play {plays}"
+    try:
+        return Entry(name=name, sources=tuple(sources), plays=plays, **table)
+    except TypeError as error:
+        raise SystemExit(f"docs/recordings.toml: [{name}]: {error}") from error
+
+
+def files(names: tuple[str, ...]) -> list[Path]:
     """The files named, and those inside the folders named."""
     paths = map(ROOT.joinpath, names)
     found = [
         p for path in paths for p in (path.rglob("*") if path.is_dir() else [path])
     ]
-    if missing := [str(path) for path in found if not path.exists()]:
-        raise SystemExit(f"proof.record: there is no {', '.join(missing)}")
-    return [path for path in found if path.is_file() and path.suffix != ".so"]
+    return [path for path in found if not path.is_dir() and path.suffix != ".so"]
+
+
+def changes(name: str, recording: dict) -> list[str]:
+    """What has changed since: sources, files that have become one, the command."""
+    old, why = recording["sources"], []
+    if entry := manifest().get(name):
+        now = digests(path for path in files(entry.sources) if path.exists())
+        why += sorted(now.keys() - old.keys())
+        why += ["its command"] if recording["command"] != entry.command else []
+    return [path for path, digest in old.items() if sha256(path) != digest] + why
 
 
 def driver() -> str:
@@ -39,41 +118,139 @@ def driver() -> str:
     return subprocess.run(query, capture_output=True, text=True).stdout.split("\n")[0]
 
 
-def record(name: str, sources: list[str], command: list[str]) -> Path:
-    """Run the command and write the recording; a command that fails is not recorded."""
-    cards = environment()["gpu"].split(", ")
-    device = cards[0] if len(cards) == 1 else f"{len(cards)} x {cards[0]}"
-    if not device:
+def variables() -> dict[str, str]:
+    """The commands' environment: their `python3` is the Python that runs this."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    return dict(os.environ) | {"PATH": path}
+
+
+def only(gpus: int) -> dict[str, str]:
+    """The variable that hides all GPUs but the first few."""
+    every = ",".join(map(str, range(len(machine()[0]))))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", every).split(",")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[:gpus])}
+
+
+@cache
+def machine() -> tuple[list[str], dict[str, str]]:
+    """The GPUs that PyTorch sees here, and the versions of what is installed."""
+    if not environment()["gpu"]:
         raise SystemExit("proof.record: no GPU here, so there is nothing to record")
-    before = digests(files(sources))
+    command = ["python3", "-c", _PROBE]
     done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=ROOT, env=variables(), capture_output=True, text=True
     )
     if done.returncode:
-        raise SystemExit(f"{done.stdout}\nproof.record: exit code {done.returncode}")
-    file = RECORDINGS / f"{name}.json"
+        remedy = "python3 -m pip install --no-build-isolation --no-deps --editable ."
+        raise SystemExit(
+            f"{done.stderr}\nproof.record: `import opbook` fails; build it with\n"
+            f"  {remedy}"
+        )
+    names, cuda = json.loads(done.stdout.splitlines()[-1])
+    if not names:
+        raise SystemExit("proof.record: PyTorch sees no GPU here")
     versions = {key: value for key, value in environment().items() if value}
+    return names, versions | {"cuda": cuda, "gpu": names[0]}
+
+
+def run(entry: Entry) -> tuple[str, object]:
+    """Run the command; return its output, and the data that it left or None.
+
+    A command may write data, as JSON, to the file that RECORD_DATA names.
+    """
+    with tempfile.TemporaryDirectory(prefix="opbook-") as folder:
+        data = Path(folder, "data.json")
+        try:
+            done = subprocess.run(
+                ["bash", "-c", entry.command],
+                cwd=ROOT,
+                env=variables() | only(entry.gpus) | {"RECORD_DATA": str(data)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"no end after {TIMEOUT} s") from error
+        if done.returncode:
+            tail = "\n".join(done.stdout.splitlines()[-TAIL:])
+            raise Failure(f"exit status {done.returncode}\n{tail}")
+        return done.stdout.replace(str(ROOT), "."), read_json(data, None)
+
+
+def record(entry: Entry) -> None:
+    """Run the command and write the recording; a command that fails is not recorded."""
+    names, versions = machine()
+    device = names[0] if entry.gpus == 1 else f"{entry.gpus} x {names[0]}"
+    sources = files(entry.sources)
+    if missing := [str(path) for path in sources if not path.exists()]:
+        raise Failure(f"there is no {', '.join(missing)}")
+    before = digests(sources)
+    output, data = run(entry)
     recording = {
-        "command": shlex.join(command),
-        "output": done.stdout.replace(str(ROOT), "."),
+        "command": entry.command,
+        "output": output,
         "device": device,
         "driver": driver(),
         "date": datetime.date.today().isoformat(),
         "versions": versions,
         "sources": before,
     }
-    write_json(file, recording)
-    return file
+    if data is not None:
+        recording["data"] = data
+    write_text(entry.file, one_line_lists(json.dumps(recording, indent=1)) + "\n")
 
 
-def main(arguments: list[str]) -> None:
-    """Split the command line at ``--``."""
-    if "--" not in arguments[2:]:
-        raise SystemExit(__doc__)
-    split = arguments.index("--")
-    (name, *sources), command = arguments[:split], arguments[split + 1 :]
-    print(record(name, sources, command).relative_to(ROOT))
+def one_line_lists(text: str) -> str:
+    """Put each list of numbers on one line; a line break is never in a JSON string."""
+    number_list = re.compile(r"\[\n[-+\d.eE,\s]*\]")
+    return number_list.sub(lambda found: re.sub(r"\n\s*", " ", found[0]), text)
+
+
+def record_all(entries: list[Entry]) -> int:
+    """Record each entry; return how many failed."""
+    failed = 0
+    for entry in entries:
+        here = len(machine()[0])
+        if entry.gpus > here:
+            print(f"skipped   {entry.name}: needs {entry.gpus} GPUs, here: {here}")
+            continue
+        start = time.monotonic()
+        try:
+            record(entry)
+            print(f"recorded  {entry.name}", end="")
+        except Failure as failure:
+            failed += 1
+            print(f"FAILED    {entry.name}: {failure}", end="")
+        print(f"  ({time.monotonic() - start:.0f} s)", flush=True)
+    return failed
+
+
+def chosen(names: list[str], every: bool) -> list[Entry]:
+    """The entries named; all; or those that are missing or stale."""
+    entries = manifest()
+    if unknown := [name for name in names if name not in entries]:
+        raise SystemExit(f"docs/recordings.toml has no [{'], ['.join(unknown)}]")
+    if names:
+        return [entries[name] for name in names]
+    return [entry for entry in entries.values() if every or entry.state() != "fresh"]
+
+
+def main() -> int:
+    """Record or list; return the exit status."""
+    parser = argparse.ArgumentParser("proof.record", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("names", nargs="*", metavar="NAME", help="record these")
+    parser.add_argument("--all", action="store_true", help="record the fresh ones too")
+    parser.add_argument("--list", action="store_true", help="record nothing, show all")
+    options = parser.parse_args()
+    if options.list:
+        for entry in chosen(options.names, every=True):
+            print(f"{entry.name:28} {entry.state()}")
+        return 0
+    return int(record_all(chosen(options.names, options.all)) > 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())
