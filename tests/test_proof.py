@@ -28,6 +28,12 @@ extensions = ["myst_parser", "proof", "topics"]
 myst_enable_extensions = ["colon_fence"]
 html_theme = "basic"
 """
+GALLERY_CONF = (
+    CONF.replace('"topics"]', '"topics", "sphinx_gallery.gen_gallery"]')
+    + "sphinx_gallery_conf = {'examples_dirs': '../examples_src',"
+    "'gallery_dirs': 'examples', 'filename_pattern': r'/\\d\\d_',"
+    "'write_computation_times': False, 'image_scrapers': ()}\n"
+)
 TOPICS = """\
 [[topic]]
 number = 1
@@ -562,6 +568,118 @@ def test_nothing_is_recorded_without_a_gpu(book):
     assert "no GPU here, so there is nothing to record" in done.stderr
 
 
+SCRIPT = '''\
+"""
+Title
+=====
+
+Text.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots()
+axes.plot([1, 2, 4], [0.5, 2, 3], label="rate")
+axes.bar([1, 2], [3, 4], label="share")
+axes.set(xlabel="size", xscale="log", title="speed")
+plt.show()
+print("ran as", sys.argv[0])
+sys.exit()
+'''
+PLAYED = """\
+[play]
+script = "examples_src/10_a.py"
+"""
+
+
+def play(book, name: str) -> tuple[str, list[dict]]:
+    """What a script or notebook prints, and the figures that it leaves."""
+    done = subprocess.run(
+        [sys.executable, "-m", "proof.play", name],
+        cwd=book.root,
+        env=os.environ | {"PYTHONPATH": "docs/_ext", "RECORD_DATA": "data.json"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((book.root / "data.json").read_text())["figures"]
+
+
+def test_play_a_script(book):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    book.write("examples_src/10_a.py", SCRIPT)
+    printed, (figure,) = play(book, "examples_src/10_a.py")
+    assert printed == "ran as examples_src/10_a.py\n"
+    (axes,) = figure["axes"]
+    (line,), (bars,) = axes["lines"], axes["bars"]
+    assert (line["label"], line["x"], line["y"]) == ("rate", [1, 2, 4], [0.5, 2, 3])
+    assert (bars["label"], bars["height"]) == ("share", [3, 4])
+    assert (axes["title"], axes["x"]["label"]) == ("speed", "size")
+    assert (axes["x"]["scale"], axes["y"]["scale"]) == ("log", "linear")
+
+
+def test_play_a_notebook(book):
+    cells = [
+        "import inspect\n\n\ndef twice(x):\n    return 2 * x\n",
+        "print('from', __name__)\ninspect.getsource(twice).strip()",
+        "twice(21)",
+        "None",
+    ]
+    cells = [{"cell_type": "code", "source": [cell]} for cell in cells]
+    cells.insert(1, {"cell_type": "markdown", "source": ["not code"]})
+    book.write("tutorials/a.ipynb", json.dumps({"cells": cells}))
+    printed, figures = play(book, "tutorials/a.ipynb")
+    source = r"'def twice(x):\n    return 2 * x'"
+    assert printed.splitlines() == ["from __main__", source, "42"]
+    assert figures == []
+
+
+def test_failing_script_is_not_recorded(book, capfd):
+    book.write("examples_src/10_a.py", "print('seen')\nraise SystemExit(77)\n")
+    book.write("docs/recordings.toml", PLAYED)
+    book.in_proof(RECORD + "assert failed == 1\n")
+    assert "FAILED    play: exit status 77\nseen" in capfd.readouterr().out
+    assert not (book.root / "docs/recordings").exists()
+
+
+def test_gallery_page_shows_its_recording(book, monkeypatch):
+    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    book.write("docs/conf.py", GALLERY_CONF)
+    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
+    book.write("examples_src/10_a.py", SCRIPT.replace("sys.exit()\n", ""))
+    book.write("docs/recordings.toml", PLAYED)
+    book.page("```{toctree}\nexamples/index\n```")
+    assert origins(book.passes()) == ["ran", "ran"]
+    assert "NVIDIA" not in book.html("examples/10_a")
+
+    book.in_proof(RECORD)
+    assert origins(book.passes()) == ["ran", "ran", "recorded", "recorded"]
+    html = book.html("examples/10_a")
+    assert ">On an NVIDIA H200<" in html
+    assert "run with PyTorch 2.11.0" in html
+    assert "ran as examples_src/10_a.py" in html
+    assert 'alt="speed; size; rate; share, on NVIDIA H200"' in html
+    assert (book.root / "build/html/_images/play-0.svg").exists()
+    assert html.index("play-0.svg") < html.index("Download")
+
+    changed = SCRIPT.replace("sys.exit()", "print(1)")
+    book.write("examples_src/10_a.py", changed)
+    assert origins(book.passes())[2:] == ["stale", "stale"]
+    assert "stale: its sources or command have changed" in book.html("examples/10_a")
+
+    smi = book.write("bin/nvidia-smi", "#!/bin/sh\necho NVIDIA H200\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("PATH", f"{smi.parent}{os.pathsep}{os.environ['PATH']}")
+    assert origins(book.passes("-E")) == ["ran", "ran"]
+
+
 def test_manifest_fits_the_recordings():
     root = EXTENSIONS.parents[1]
     manifest = tomllib.loads((root / "docs/recordings.toml").read_text())
@@ -625,13 +743,7 @@ def test_topics(book):
 
 def test_gallery_script_runs_again_when_an_input_changes(book):
     pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
-    book.write(
-        "docs/conf.py",
-        CONF.replace('"topics"]', '"topics", "sphinx_gallery.gen_gallery"]')
-        + "sphinx_gallery_conf = {'examples_dirs': '../examples_src',"
-        "'gallery_dirs': 'examples', 'filename_pattern': r'/\\d\\d_',"
-        "'write_computation_times': False, 'image_scrapers': ()}\n",
-    )
+    book.write("docs/conf.py", GALLERY_CONF)
     script = (
         '"""\nTitle\n=====\n\nText.\n{}"""\n\nprint(open("../src/data.txt").read())\n'
     )

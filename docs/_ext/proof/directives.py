@@ -96,6 +96,15 @@ class RunBlock(SphinxDirective):
         return problems[number] or ("" if any(problems) else None)
 
 
+def recorded(name: str, recording: dict) -> list[nodes.literal_block]:
+    """The command of a recording and what it printed."""
+    claim = {"how": "recorded", "name": name}
+    shown = [code(f"$ {recording['command']}", "console", claim)]
+    if printed := recording["output"].rstrip():
+        shown.append(output(printed, claim))
+    return shown
+
+
 class Recorded(SphinxDirective):
     """Show a command and its output as recorded on the device that is named."""
 
@@ -113,11 +122,7 @@ class Recorded(SphinxDirective):
             recording
         ):
             raise self.error(f"{file.name} lacks {', '.join(sorted(absent))}")
-        claim = {"how": "recorded", "name": name}
-        shown = [
-            code(f"$ {recording['command']}", "console", claim),
-            output(recording["output"].rstrip(), claim),
-        ]
+        shown = recorded(name, recording)
         for node in shown:
             self.set_source_info(node)
         return shown

@@ -26,7 +26,7 @@ from .evidence import ROOT, digests, environment, read_json, sha256, write_text
 
 MANIFEST = ROOT / "docs" / "recordings.toml"
 RECORDINGS = ROOT / "docs" / "recordings"
-TIMEOUT = 600  # seconds
+TIMEOUT = 300  # seconds for each command
 TAIL = 30  # lines of a failed command's output that are shown
 
 # Run by the Python that runs the commands: `import opbook` proves that it is installed.
@@ -120,15 +120,18 @@ def driver() -> str:
 
 def variables() -> dict[str, str]:
     """The commands' environment: their `python3` is the Python that runs this."""
+    if shutil.which("python3") == sys.executable:
+        return dict(os.environ)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     return dict(os.environ) | {"PATH": path}
 
 
 def only(gpus: int) -> dict[str, str]:
-    """The variable that hides all GPUs but the first few."""
-    every = ",".join(map(str, range(len(machine()[0]))))
+    """The variable that hides all GPUs but the first few, if there are more."""
+    here = len(machine()[0])
+    every = ",".join(map(str, range(here)))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", every).split(",")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[:gpus])}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[:gpus])} if here > gpus else {}
 
 
 @cache
@@ -160,22 +163,20 @@ def run(entry: Entry) -> tuple[str, object]:
     """
     with tempfile.TemporaryDirectory(prefix="opbook-") as folder:
         data = Path(folder, "data.json")
-        try:
-            done = subprocess.run(
-                ["bash", "-c", entry.command],
-                cwd=ROOT,
-                env=variables() | only(entry.gpus) | {"RECORD_DATA": str(data)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=TIMEOUT,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"no end after {TIMEOUT} s") from error
+        done = subprocess.run(
+            # It ends the command's own children too, which would keep the GPU busy.
+            ["timeout", "--kill-after=5", str(TIMEOUT), "bash", "-c", entry.command],
+            cwd=ROOT,
+            env=variables() | only(entry.gpus) | {"RECORD_DATA": str(data)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         if done.returncode:
             tail = "\n".join(done.stdout.splitlines()[-TAIL:])
-            raise Failure(f"exit status {done.returncode}\n{tail}")
+            late = f", no end after {TIMEOUT} s" if done.returncode == 124 else ""
+            raise Failure(f"exit status {done.returncode}{late}\n{tail}")
         return done.stdout.replace(str(ROOT), "."), read_json(data, None)
 
 
@@ -247,9 +248,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         for entry in chosen(options.names, every=True):
-            print(f"{entry.name:28} {entry.state()}")
+            print(f"{entry.name:36} {entry.state()}")
         return 0
-    return int(record_all(chosen(options.names, options.all)) > 0)
+    if not (entries := chosen(options.names, options.all)):
+        print("no recording is missing or stale")
+    return int(record_all(entries) > 0)
 
 
 if __name__ == "__main__":

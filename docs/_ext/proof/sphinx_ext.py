@@ -7,7 +7,7 @@ from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
-from . import evidence, gallery, run
+from . import evidence, gallery, on_gpu, run
 from .directives import ProvenInclude, Recorded, RunBlock, executes
 from .ledger import Ledger, anchor, ledger, table
 from .origins import Origin, is_current, resolve, rows
@@ -22,11 +22,16 @@ def init_environment(app, env=None, docnames=None) -> None:
 
 
 def outdated_pages(app, env, added, changed, removed) -> list[str]:
-    """Read a page again when the run that it shows is out of date."""
+    """Read a page again when its run is out of date, or a recording has come."""
+
+    def is_outdated(docname: str, claims: list[dict]) -> bool:
+        has_expired = executes(app.config, docname) and not all(map(is_current, claims))
+        return has_expired or on_gpu.has_come(app, docname, claims)
+
     return [
-        docname
-        for docname, claims in env.proof["claims"].items()
-        if executes(app.config, docname) and not all(map(is_current, claims))
+        name
+        for name, claims in env.proof["claims"].items()
+        if is_outdated(name, claims)
     ]
 
 
@@ -92,7 +97,7 @@ def _classifier(app, docname: str):
         if script:
             return _script_claim(node, script, lines)
         if cell := _cell(node):
-            source = evidence.relative(_original(path)) or path.name
+            source = evidence.relative(on_gpu.original(path)) or path.name
             is_output = cell["nb_element"] == "cell_code_output"
             succeeded = bool(data and data["succeeded"])
             return _claim("notebook", source, succeeded=succeeded, output=is_output)
@@ -116,12 +121,6 @@ def _script_claim(node, script: Path, lines: set[str]) -> dict:
     if not is_output and not lines.issuperset(filter(None, shown)):
         return _claim("nothing", source)
     return _claim("record", source, what=f"script:{source}", output=is_output)
-
-
-def _original(path: Path) -> Path:
-    """The notebook that was copied into docs/tutorials."""
-    source = evidence.ROOT / "tutorials" / path.name
-    return source if source.is_file() else path
 
 
 def _cell(node):
@@ -252,6 +251,7 @@ def setup(app):
     # Before any extension asks for evidence, at the default priority of 500.
     app.connect("env-updated", prune, priority=100)
     app.connect("env-updated", resolve_all)
+    app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
     app.connect("doctree-resolved", show_ledger)
     # Pages run code: one at a time, so that timings are not of each other.
