@@ -1,0 +1,291 @@
+"""Predict and measure each version of how_it_got_fast.cu on an NVIDIA GPU.
+
+python3 examples_src/sources/how_it_got_fast.py        times and errors
+python3 examples_src/sources/how_it_got_fast.py ncu    what ncu counts
+"""
+
+import csv
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+
+import torch
+from torch import Tensor
+
+import opbook
+
+SOURCE = Path(__file__).resolve().with_suffix(".cu")
+LIBRARY = SOURCE.parents[2] / "build" / "how_it_got_fast.so"
+NAMES = {
+    1: "a thread a row",
+    2: "a block a row",
+    3: "shuffles",
+    4: "16-byte loads",
+    5: "kept in registers",
+    6: "4 vectors a thread",
+    7: "opbook.rms_norm",
+}
+NOTHING, OURS, OPERATOR = 0, range(1, 7), 7
+SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
+ROWS_A_BLOCK = {1: 128}  # of the others: 1
+EPS = 1e-6
+ROUNDS, WARM_UP = 61, 5
+HEADS = (
+    ("rows at", "a block", "predicted", "median", "p95", "share of", "largest"),
+    ("once", "alone, us", "us", "us", "us", "the copy", "error"),
+)
+
+
+def build() -> None:
+    """Compile the versions into one library."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
+    major, minor = torch.cuda.get_device_capability()
+    include = Path(torch.__file__).parent / "include"
+    LIBRARY.parent.mkdir(exist_ok=True)
+    flags = f"-shared -Xcompiler -fPIC -std=c++20 -O3 -arch=sm_{major}{minor}".split()
+    flags += ["--expt-relaxed-constexpr"]  # the half types call constexpr functions
+    subprocess.run([nvcc, *flags, "-I", include, SOURCE, "-o", LIBRARY], check=True)
+
+
+def load() -> ctypes.CDLL:
+    """The library, with the types of its two functions."""
+    library = ctypes.CDLL(str(LIBRARY))
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    library.launch.restype = ctypes.c_char_p
+    library.launch.argtypes = [ctypes.c_int, pointer, pointer, pointer, count, count]
+    library.launch.argtypes += [ctypes.c_float, pointer]
+    library.resident_blocks.argtypes = [ctypes.c_int, count, count]
+    return library
+
+
+def run(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor, y: Tensor):
+    """Normalize the rows of x, on the current stream; the operator allocates its y."""
+    if version == OPERATOR:
+        return opbook.rms_norm(x, weight, EPS)
+    stream = torch.cuda.current_stream().cuda_stream
+    pointers = (tensor.data_ptr() for tensor in (x, weight, y))
+    error = library.launch(version, *pointers, *x.shape, EPS, stream)
+    if error is not None:
+        raise RuntimeError(f"version {version}: {error.decode()}")
+    return y
+
+
+def largest_error(result: Tensor, x: Tensor, weight: Tensor) -> float:
+    """The largest relative error beside fp64. Rounding to bf16 alone makes 2**-8."""
+    found = []
+    for rows, results in zip(x.split(2048), result.split(2048), strict=True):
+        exact = rows.double()
+        exact = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPS)
+        exact *= weight.double()
+        errors = (results.double() - exact).abs() / exact.abs().clamp_min(1e-30)
+        found.append(errors.max())
+    return torch.stack(found).max().item()
+
+
+def checked(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor) -> float:
+    """The version's error, if it is right: a wrong kernel is not worth its time."""
+    not_written = torch.full_like(x, torch.nan)
+    error = largest_error(run(library, version, x, weight, not_written), x, weight)
+    if not error < 2**-8:  # NaN is not
+        raise ValueError(f"version {version}, {tuple(x.shape)}: error {error}")
+    return error
+
+
+def started(before: Callable, call: Callable) -> Callable[[], float]:
+    """Start a call behind `before`; return a function that tells its microseconds."""
+    before()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    return lambda: 1e3 * start.elapsed_time(end)
+
+
+def in_turns(contenders: dict) -> dict[object, list[float]]:
+    """Microseconds of each contender, once a round; a busy moment hits them all."""
+    rounds = []
+    for _ in range(WARM_UP + ROUNDS):
+        rounds.append([started(*contender) for contender in contenders.values()])
+        torch.cuda.synchronize()
+    times = zip(*([read() for read in row] for row in rounds[WARM_UP:]), strict=True)
+    return dict(zip(contenders, map(list, times), strict=True))
+
+
+def alone(library, version: int, x, weight, y, flush: Tensor) -> tuple:
+    """One block, with the GPU to itself. Another has loaded code and weight before."""
+    rows = ROWS_A_BLOCK.get(version, 1)
+    first, second = slice(0, rows), slice(rows, 2 * rows)
+
+    def before() -> None:
+        flush.sum()
+        run(library, version, x[first], weight, y[first])
+
+    return before, partial(run, library, version, x[second], weight, y[second])
+
+
+# [predict]
+def predicted(copy: float, nothing: float, block: float, turns: float) -> float:
+    """Microseconds: what memory needs for the bytes, or what the waiting adds up to.
+
+    Args:
+        copy: Time of a copy, which moves the same bytes.
+        nothing: Time of an empty kernel.
+        block: Time of one block alone.
+        turns: All rows, by those that the GPU holds at once.
+    """
+    waiting = nothing + turns * (block - nothing)
+    return max(copy, waiting)
+
+
+# [/predict]
+
+
+def rows_at_once(library: ctypes.CDLL, version: int, shape: tuple[int, int]) -> int:
+    """Rows whose blocks the GPU holds at the same time."""
+    resident = library.resident_blocks(version, *shape)
+    if resident <= 0:
+        raise RuntimeError(f"version {version}: occupancy {resident}")
+    processors = torch.cuda.get_device_properties("cuda").multi_processor_count
+    return min(shape[0], resident * processors * ROWS_A_BLOCK.get(version, 1))
+
+
+def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
+    """Print one line for each version."""
+    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(shape[1], device="cuda", dtype=torch.bfloat16)
+    y = torch.empty_like(x)
+    errors = {each: checked(library, each, x, weight) for each in NAMES}
+    blocks = {n: alone(library, n, x, weight, y, flush) for n in (NOTHING, *OURS)}
+    short = {version: median(times) for version, times in in_turns(blocks).items()}
+    calls = {each: partial(run, library, each, x, weight, y) for each in NAMES}
+    calls = {"copy": partial(y.copy_, x)} | calls
+    times = in_turns({key: (flush.sum, call) for key, call in calls.items()})
+
+    copy, nothing = median(times["copy"]), short[NOTHING]
+    bandwidth = 2 * x.nbytes / copy / 1e3  # bytes in a nanosecond are GB in a second
+    print(f"\n{shape[0]} rows of {shape[1]}, {2 * x.nbytes / 1e6:.0f} MB to move")
+    print(f"copy {copy:.1f} us, {bandwidth:.0f} GB/s; empty kernel {nothing:.1f} us")
+    for heads in HEADS:
+        print(f"{'':20}" + "".join(f"{head:>10}" for head in heads))
+    for version, name in NAMES.items():
+        at_once, block, guess = "-", "-", copy  # of the operator: the bytes alone
+        if version in OURS:
+            at_once = rows_at_once(library, version, shape)
+            block = f"{short[version]:.1f}"
+            guess = predicted(copy, nothing, short[version], shape[0] / at_once)
+        middle, late = median(times[version]), quantiles(times[version], n=20)[-1]
+        print(f"{version} {name:18}{at_once:>10}{block:>10}{guess:10.1f}", end="")
+        print(f"{middle:10.1f}{late:10.1f}{copy / middle:10.0%}{errors[version]:10.1e}")
+
+
+def measure() -> None:
+    """Time all versions on all shapes."""
+    build()
+    library = load()
+    properties = torch.cuda.get_device_properties("cuda")
+    cache = max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
+    flush = torch.zeros(2 * cache, device="cuda")  # fp32: 8 times the L2 cache
+    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
+    print(f"{properties.name}, {versions}, bf16")
+    print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")
+    with torch.inference_mode():
+        for shape in SHAPES:
+            report(library, shape, flush)
+
+
+# ---- What ncu counts
+
+STALLED = "smsp__average_warps_issue_stalled"
+METRICS = {
+    "read": "dram__bytes_read.sum",
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2": "lts__t_sectors_srcunit_tex_op_read.sum",
+    "sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "registers": "launch__registers_per_thread",
+    "memory": f"{STALLED}_long_scoreboard_per_issue_active.ratio",
+    "barrier": f"{STALLED}_barrier_per_issue_active.ratio",
+}
+# Two words at the head of a column, and what it shows, made of the metrics above.
+COLUMNS = {
+    ("requests", "M"): lambda m: f"{m['requests'] / 1e6:.1f}",
+    ("sectors", "each"): lambda m: f"{m['sectors'] / m['requests']:.1f}",
+    ("from L2", "MB"): lambda m: f"{32 * m['l2'] / 1e6:.0f}",
+    ("DRAM", "MB"): lambda m: f"{m['read'] / 1e6:.0f}",
+    ("DRAM", "%"): lambda m: f"{m['dram']:.0f}",
+    ("warps", "%"): lambda m: f"{m['warps']:.0f}",
+    ("", "regs"): lambda m: f"{m['registers']:.0f}",
+    ("memory", "wait"): lambda m: f"{m['memory']:.1f}",
+    ("barrier", "wait"): lambda m: f"{m['barrier']:.1f}",
+}
+KERNELS = "thread_a_row|block_a_row|wide_loads|row_in_registers|rms_norm.*"
+
+
+def launch_each() -> None:
+    """What ncu watches: each version once."""
+    library = load()
+    x = torch.randn(SHAPES[0], device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(SHAPES[0][1], device="cuda", dtype=torch.bfloat16)
+    y = torch.empty_like(x)
+    with torch.inference_mode():
+        for version in NAMES:
+            run(library, version, x, weight, y)
+    torch.cuda.synchronize()
+
+
+def counted() -> list[dict[str, float]]:
+    """Run ncu; return its counts, a dict for each launch, in their order."""
+    ncu = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    if ncu is None:
+        sys.exit("ncu not found: install Nsight Compute")
+    log = LIBRARY.with_suffix(".csv")
+    log.unlink(missing_ok=True)
+    command = [ncu, "--kernel-name", f"regex:{KERNELS}", "--clock-control", "none"]
+    command += ["--metrics", ",".join(METRICS.values()), "--csv"]
+    command += ["--print-units", "base", "--log-file", str(log)]
+    command += [sys.executable, __file__, "launch"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    text = log.read_text() if log.exists() else ""
+    keys = {name: key for key, name in METRICS.items()}
+    launches: dict[int, dict[str, float]] = {}
+    for row in csv.DictReader(line for line in text.splitlines() if line[:1] == '"'):
+        launch = launches.setdefault(int(row["ID"]), {})
+        if (key := keys.get(row["Metric Name"])) and "n/a" not in row["Metric Value"]:
+            launch[key] = float(row["Metric Value"].replace(",", ""))
+    if done.returncode or len(launches) != len(NAMES):
+        sys.exit(f"ncu saw {len(launches)} launches\n{text}{done.stdout}{done.stderr}")
+    return [launches[number] for number in sorted(launches)]
+
+
+def cell(column: Callable, values: dict[str, float]) -> str:
+    """One column of one launch; a dash where this ncu lacks a metric."""
+    try:
+        return column(values)
+    except KeyError:
+        return "-"
+
+
+def count() -> None:
+    """Print what ncu counts, a version a line."""
+    build()
+    launches = counted()
+    rows, hidden = SHAPES[0]
+    print(f"{torch.cuda.get_device_name()}, {rows} rows of {hidden} bf16, ", end="")
+    print(f"{rows * hidden * 2 / 1e6:.0f} MB; ncu --clock-control none, cold cache")
+    for heads in zip(*COLUMNS, strict=True):
+        print(f"{'':20}" + "".join(f"{head:>8}" for head in heads))
+    for (version, name), values in zip(NAMES.items(), launches, strict=True):
+        cells = "".join(f"{cell(make, values):>8}" for make in COLUMNS.values())
+        print(f"{version} {name:18}{cells}")
+
+
+if __name__ == "__main__":
+    {"ncu": count, "launch": launch_each}.get(sys.argv[-1], measure)()
