@@ -9,6 +9,9 @@
 #include <hip/hip_runtime.h>
 #define OPBOOK_GPU_COMPILER 1
 using gpuStream_t = hipStream_t;
+#define gpuDeviceGetAttribute hipDeviceGetAttribute
+#define gpuDeviceMultiprocessorCount hipDeviceAttributeMultiprocessorCount
+#define gpuGetDevice hipGetDevice
 #define gpuGetLastError hipGetLastError
 #define gpuGetErrorString hipGetErrorString
 #define gpuSuccess hipSuccess
@@ -16,6 +19,9 @@ using gpuStream_t = hipStream_t;
 #include <cuda_runtime.h>
 #define OPBOOK_GPU_COMPILER 1
 using gpuStream_t = cudaStream_t;
+#define gpuDeviceGetAttribute cudaDeviceGetAttribute
+#define gpuDeviceMultiprocessorCount cudaDevAttrMultiProcessorCount
+#define gpuGetDevice cudaGetDevice
 #define gpuGetLastError cudaGetLastError
 #define gpuGetErrorString cudaGetErrorString
 #define gpuSuccess cudaSuccess
@@ -56,8 +62,37 @@ constexpr int kWarpSize = 32;
 
 // Host code sizes shared arrays for the narrowest warp and blocks for the widest one.
 constexpr int kMinWarpSize = 32;
+#if defined(__HIP__)
 constexpr int kMaxWarpSize = 64;
+#else
+constexpr int kMaxWarpSize = 32;
+#endif
 constexpr int kMaxThreads = 1024;
+
+// A block for `wanted` threads, up to `limit`: whole warps of the widest kind.
+inline int threads_for(int64_t wanted, int limit = kMaxThreads) {
+  const int64_t warps = (wanted + kMaxWarpSize - 1) / kMaxWarpSize;
+  return static_cast<int>(warps * kMaxWarpSize < limit ? warps * kMaxWarpSize : limit);
+}
+
+// A block for each row: along x as far as a grid reaches, on CUDA and on HIP, then y.
+inline dim3 grid_of_rows(int64_t rows) {
+  constexpr int64_t kMaxGridX = 2147483647;  // 2^31 - 1
+  const int64_t grid_x = rows < kMaxGridX ? rows : kMaxGridX;
+  return dim3(grid_x, (rows + grid_x - 1) / grid_x);
+}
+
+// Multiprocessors (AMD: compute units) of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 1;
+  if (gpuGetDevice(&device) == gpuSuccess) {
+    if (gpuDeviceGetAttribute(&count, gpuDeviceMultiprocessorCount, device) !=
+        gpuSuccess) {
+      count = 1;
+    }
+  }
+  return count;
+}
 
 // What the runtime says of the last launch: null, or why it could not start.
 inline const char* launch_error() {
@@ -109,8 +144,39 @@ struct alignas(sizeof(T) * N < kVectorBytes ? sizeof(T) * N : kVectorBytes) Vect
   T data[N];
 };
 
+#if defined(OPBOOK_GPU_COMPILER)
+// A vector in registers, as it came from memory. Between two uses of a plain vector the
+// compiler may keep what it converted the elements to, in two or four times as many
+// registers; asm that could have changed the words leaves it nothing to keep.
+template <typename Elements>
+struct alignas(Elements) Packed {
+  uint32_t words[sizeof(Elements) / sizeof(uint32_t)];
+
+  __device__ Elements unpack() {
+#pragma unroll
+    for (uint32_t& word : words) {
+#if defined(__HIP_DEVICE_COMPILE__)
+      asm volatile("" : "+v"(word));
+#else
+      asm volatile("" : "+r"(word));
+#endif
+    }
+    Elements elements;
+    __builtin_memcpy(&elements, words, sizeof(words));
+    return elements;
+  }
+};
+#endif
+
 inline bool is_vector_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+
+// Whether every row of a matrix begins on a 16-byte boundary.
+template <typename scalar_t>
+bool rows_are_aligned(const scalar_t* data, int64_t stride, int64_t rows) {
+  return is_vector_aligned(data) &&
+         (rows == 1 || stride * sizeof(scalar_t) % kVectorBytes == 0);
 }
 
 }  // namespace opbook

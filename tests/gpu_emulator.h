@@ -68,6 +68,9 @@ T shuffle_value(T value, int source, int width, int line) {
 using hipStream_t = void*;
 using hipError_t = int;
 constexpr hipError_t hipSuccess = 0;
+enum hipDeviceAttribute_t { hipDeviceAttributeMultiprocessorCount };
+hipError_t hipGetDevice(int* device);
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t, int device);
 hipError_t hipGetLastError();
 const char* hipGetErrorString(hipError_t);
 

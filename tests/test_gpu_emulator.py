@@ -36,10 +36,9 @@ def warp_size(request) -> int:
 def launch(request, built, warp_size):
     """Launch on the emulated GPU: launch("rms_norm", arguments of launch_rms_norm)."""
 
-    def launch(operator, *arguments, launcher=""):
-        gpu = built(CSRC / operator / f"{operator}.cu", warp_size)
-        name = f"launch_{launcher or operator}"
-        gpu.launch(name, *arguments, order=request.param)
+    def launch(operator, *arguments, folder=""):
+        gpu = built(CSRC / (folder or operator) / f"{operator}.cu", warp_size)
+        gpu.launch(f"launch_{operator}", *arguments, order=request.param)
 
     return launch
 
@@ -169,18 +168,17 @@ def check_rms_norm_gradients(launch, grad, input, weight, eps=1e-5):
     output = F.rms_norm(leaf, (hidden,), wide_weight, eps)
     exact = torch.autograd.grad(output, (leaf, wide_weight), grad.double())
     rrms = torch.rsqrt(input.double().square().mean(1) + eps).to(sum_dtype(input.dtype))
-    operands = grad, grad.stride(0), input, input.stride(0)
-
-    grad_input = not_written(rows, hidden, dtype=input.dtype)
-    arguments = (*operands, weight, rrms, grad_input, rows, hidden)
-    launch("rms_norm", *arguments, launcher="rms_norm_input_gradient")
-    assert_close_to_exact(grad_input, exact[0])
-
     partial = not_written(min(rows, 128), hidden, dtype=rrms.dtype)
-    grad_weight = not_written(hidden, dtype=rrms.dtype)
-    arguments = (*operands, rrms, partial, grad_weight, rows, hidden)
-    launch("rms_norm", *arguments, launcher="rms_norm_weight_gradient")
-    assert_close_to_exact(grad_weight, exact[1])
+    weight_dtype = input.dtype if weight is None else weight.dtype
+    for added in (None, torch.randn(rows, hidden).to(input.dtype)):
+        grad_input = not_written(rows, hidden, dtype=input.dtype)
+        grad_weight = not_written(hidden, dtype=weight_dtype)
+        operands = grad, grad.stride(0), input, input.stride(0), weight, rrms, added
+        arguments = (*operands, grad_input, partial, grad_weight, rows, hidden)
+        launch("rms_norm_backward", *arguments, folder="rms_norm")
+        expected = exact[0] if added is None else exact[0] + added.double()
+        assert_close_to_exact(grad_input, expected)
+        assert_close_to_exact(grad_weight, exact[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

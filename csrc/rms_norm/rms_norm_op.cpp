@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "../tensors.h"
-#include "rms_norm.h"
+#include "rms_norm_backward.h"
 
 namespace opbook {
 
@@ -136,8 +136,8 @@ struct Cpu {
   template <typename scalar_t, typename weight_t>
   void input_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
                       int64_t input_stride, const weight_t* weight,
-                      const accumulate_t<scalar_t>* rrms, scalar_t* grad_input,
-                      int64_t rows, int64_t hidden) const {
+                      const accumulate_t<scalar_t>* rrms, const scalar_t* added,
+                      scalar_t* grad_input, int64_t rows, int64_t hidden) const {
     using acc_t = accumulate_t<scalar_t>;
     for_each_row(rows, hidden, [&](int64_t row) {
       const scalar_t* dy = grad + row * grad_stride;
@@ -150,26 +150,27 @@ struct Cpu {
           hidden, [&](int64_t i) { return weighted(i) * static_cast<acc_t>(x[i]); });
       const acc_t mean_product = product / static_cast<acc_t>(hidden);
       for (int64_t i = 0; i < hidden; ++i) {
-        grad_input[row * hidden + i] = static_cast<scalar_t>(opbook::input_gradient(
-            weighted(i), static_cast<acc_t>(x[i]), rrms[row], mean_product));
+        acc_t result = opbook::input_gradient(weighted(i), static_cast<acc_t>(x[i]),
+                                              rrms[row], mean_product);
+        if (added != nullptr) result += static_cast<acc_t>(added[row * hidden + i]);
+        grad_input[row * hidden + i] = static_cast<scalar_t>(result);
       }
     });
   }
 
   template <typename scalar_t>
-  void weight_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
-                       int64_t input_stride, const accumulate_t<scalar_t>* rrms,
-                       accumulate_t<scalar_t>* partial,
-                       accumulate_t<scalar_t>* grad_weight, int64_t rows,
-                       int64_t hidden) const {
+  void sum_products(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+                    int64_t input_stride, const accumulate_t<scalar_t>* rrms,
+                    accumulate_t<scalar_t>* partial, int64_t rows,
+                    int64_t hidden) const {
     using acc_t = accumulate_t<scalar_t>;
-    const int64_t chunks = weight_gradient_chunks(rows);
-    torch::stable::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    const int64_t count = chunks<scalar_t>(rows, hidden);
+    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
       for (int64_t chunk = begin; chunk < end; ++chunk) {
         acc_t* sums = partial + chunk * hidden;
         std::fill(sums, sums + hidden, acc_t(0));
-        const int64_t last = first_row(chunk + 1, chunks, rows);
-        for (int64_t row = first_row(chunk, chunks, rows); row < last; ++row) {
+        const int64_t last = first_row(chunk + 1, count, rows);
+        for (int64_t row = first_row(chunk, count, rows); row < last; ++row) {
           const scalar_t* dy = grad + row * grad_stride;
           const scalar_t* x = input + row * input_stride;
           for (int64_t i = 0; i < hidden; ++i) {
@@ -178,10 +179,32 @@ struct Cpu {
         }
       }
     });
-    std::fill(grad_weight, grad_weight + hidden, acc_t(0));
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const acc_t* sums = partial + chunk * hidden;
-      for (int64_t i = 0; i < hidden; ++i) grad_weight[i] += sums[i];
+  }
+
+  // The order of the additions depends on the number of rows, not of threads.
+  template <typename scalar_t>
+  int64_t chunks(int64_t rows, int64_t /* hidden */) const {
+    return std::min<int64_t>(rows, 128);
+  }
+
+  template <typename scalar_t, typename weight_t>
+  void backward(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+                int64_t input_stride, const weight_t* weight,
+                const accumulate_t<scalar_t>* rrms, const scalar_t* added,
+                scalar_t* grad_input, accumulate_t<scalar_t>* partial,
+                weight_t* grad_weight, int64_t rows, int64_t hidden) const {
+    if (grad_input != nullptr) {
+      input_gradient(grad, grad_stride, input, input_stride, weight, rrms, added,
+                     grad_input, rows, hidden);
+    }
+    if (grad_weight == nullptr) return;
+    sum_products(grad, grad_stride, input, input_stride, rrms, partial, rows, hidden);
+    const int64_t count = chunks<scalar_t>(rows, hidden);
+    for (int64_t i = 0; i < hidden; ++i) {
+      for (int64_t chunk = 1; chunk < count; ++chunk) {
+        partial[i] += partial[chunk * hidden + i];
+      }
+      grad_weight[i] = static_cast<weight_t>(partial[i]);
     }
   }
   // [/cpu_gradient]
@@ -197,16 +220,15 @@ struct Gpu : GpuOf {
     check_launch("opbook::rms_norm", launch_rms_norm(args..., stream));
   }
 
-  template <typename... Args>
-  void input_gradient(Args... args) const {
-    check_launch("opbook::rms_norm_backward",
-                 launch_rms_norm_input_gradient(args..., stream));
+  template <typename scalar_t>
+  int64_t chunks(int64_t rows, int64_t hidden) const {
+    return rms_norm_backward_chunks<scalar_t>(rows, hidden);
   }
 
   template <typename... Args>
-  void weight_gradient(Args... args) const {
+  void backward(Args... args) const {
     check_launch("opbook::rms_norm_backward",
-                 launch_rms_norm_weight_gradient(args..., stream));
+                 launch_rms_norm_backward(args..., stream));
   }
 };
 // [/gpu]
@@ -288,69 +310,87 @@ std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
 // [/forward]
 
 // [backward]
+void check_like_input(const char* name, const Tensor& tensor, const Tensor& input) {
+  constexpr auto kName = "opbook::rms_norm_backward";
+  STD_TORCH_CHECK(tensor.sizes().equals(input.sizes()) &&
+                      tensor.scalar_type() == input.scalar_type(),
+                  kName, ": expected ", name, " with input's shape ", shape_of(input),
+                  " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
+                  " and ", tensor.scalar_type());
+  check_same_device(kName, name, tensor, input);
+}
+
 void check_backward(const Tensor& grad, const Tensor& input,
-                    const std::optional<Tensor>& weight, const Tensor& rrms) {
+                    const std::optional<Tensor>& weight, const Tensor& rrms,
+                    const std::optional<Tensor>& added) {
   constexpr auto kName = "opbook::rms_norm_backward";
   check(input, weight);
+  check_like_input("grad", grad, input);
+  if (added) check_like_input("added", *added, input);
   const auto sizes = input.sizes();
-  STD_TORCH_CHECK(
-      grad.sizes().equals(sizes) && grad.scalar_type() == input.scalar_type(), kName,
-      ": expected grad with input's shape ", shape_of(input), " and dtype ",
-      input.scalar_type(), ", but got ", shape_of(grad), " and ", grad.scalar_type());
   STD_TORCH_CHECK(
       rrms.sizes().equals({sizes.data(), sizes.size() - 1}) &&
           rrms.scalar_type() == accumulate_dtype(input) && rrms.is_contiguous(),
       kName, ": expected rrms as rms_norm_forward returned it for input of shape ",
       shape_of(input), ", but got shape ", shape_of(rrms), " and ", rrms.scalar_type());
-  check_same_device(kName, "grad", grad, input);
   check_same_device(kName, "rrms", rrms, input);
 }
 
-// Gradients of input and weight; one that is not needed is an empty tensor.
+// Gradients of input and weight; one that is not needed is an empty tensor. `added` is
+// added to the gradient of input before it is rounded.
 template <typename Device>
 std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input,
                                              const std::optional<Tensor>& weight,
                                              const Tensor& rrms, bool need_input,
-                                             bool need_weight) {
-  check_backward(grad, input, weight, rrms);
+                                             bool need_weight,
+                                             const std::optional<Tensor>& added) {
+  check_backward(grad, input, weight, rrms, added);
   need_weight = need_weight && weight.has_value();
   const Device device(input);
   const Rows grads = rows_of(grad), inputs = rows_of(input);
+  const auto addend = added ? std::optional(torch::stable::contiguous(*added)) : added;
   const int64_t hidden = input.size(-1);
   const int64_t rows = rrms.numel();
   const auto acc_dtype = accumulate_dtype(input);
+  // The kernels write it in the type that they read the weight in.
+  const auto weight_dtype = weight && weight->scalar_type() == input.scalar_type()
+                                ? input.scalar_type()
+                                : acc_dtype;
   const std::array<int64_t, 1> none{0}, columns{hidden};
-  const std::array<int64_t, 2> scratch{weight_gradient_chunks(rows), hidden};
   const Tensor grad_input = need_input ? torch::stable::new_empty(input, input.sizes())
                                        : torch::stable::new_empty(input, none);
-  Tensor grad_weight =
-      torch::stable::new_zeros(input, need_weight ? columns : none, acc_dtype);
+  const Tensor grad_weight =
+      rows == 0 && need_weight
+          ? torch::stable::new_zeros(input, columns, weight_dtype)
+          : torch::stable::new_empty(input, need_weight ? columns : none, weight_dtype);
+
+  const auto scratch = [&](int64_t chunks) {
+    const std::array<int64_t, 2> sizes{chunks, hidden};
+    return torch::stable::new_empty(input, sizes, acc_dtype);
+  };
 
   THO_DISPATCH_V2(
       input.scalar_type(), "opbook::rms_norm_backward", AT_WRAP([&] {
         using acc_t = accumulate_t<scalar_t>;
-        if (input.numel() == 0) return;
-        if (need_input) {
-          with_weight<scalar_t>(weight, input, [&](const auto* weight_data) {
-            device.input_gradient(data_of<scalar_t>(grads.tensor), grads.stride,
-                                  data_of<scalar_t>(inputs.tensor), inputs.stride,
-                                  weight_data, data_of<acc_t>(rrms),
-                                  mutable_data_of<scalar_t>(grad_input), rows, hidden);
-          });
-        }
-        if (need_weight) {
-          const Tensor partial = torch::stable::new_empty(input, scratch, acc_dtype);
-          device.weight_gradient(data_of<scalar_t>(grads.tensor), grads.stride,
-                                 data_of<scalar_t>(inputs.tensor), inputs.stride,
-                                 data_of<acc_t>(rrms), mutable_data_of<acc_t>(partial),
-                                 mutable_data_of<acc_t>(grad_weight), rows, hidden);
-        }
+        if (input.numel() == 0 || !(need_input || need_weight)) return;
+        const Tensor partial =
+            scratch(need_weight ? device.template chunks<scalar_t>(rows, hidden) : 0);
+        with_weight<scalar_t>(weight, input, [&](auto* weight_data) {
+          using weight_t =
+              std::remove_const_t<std::remove_pointer_t<decltype(weight_data)>>;
+          device.backward(
+              data_of<scalar_t>(grads.tensor), grads.stride,
+              data_of<scalar_t>(inputs.tensor), inputs.stride, weight_data,
+              data_of<acc_t>(rrms), addend ? data_of<scalar_t>(*addend) : nullptr,
+              need_input ? mutable_data_of<scalar_t>(grad_input) : nullptr,
+              mutable_data_of<acc_t>(partial),
+              need_weight ? mutable_data_of<weight_t>(grad_weight) : nullptr, rows,
+              hidden);
+        });
       }),
       AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
-  if (need_weight) {
-    grad_weight = torch::stable::to(grad_weight, weight->scalar_type());
-  }
-  return {grad_input, grad_weight};
+  if (!need_weight) return {grad_input, grad_weight};
+  return {grad_input, torch::stable::to(grad_weight, weight->scalar_type())};
 }
 // [/backward]
 
@@ -412,7 +452,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
       "-> (Tensor output, Tensor rrms)");
   m.def(
       "rms_norm_backward(Tensor grad, Tensor input, Tensor? weight, Tensor rrms, "
-      "bool need_input, bool need_weight) -> (Tensor grad_input, Tensor grad_weight)");
+      "bool need_input, bool need_weight, Tensor? added=None) "
+      "-> (Tensor grad_input, Tensor grad_weight)");
   m.def("rms_norm_(Tensor(a!) input, Tensor? weight=None, float? eps=None) -> ()");
 }
 

@@ -38,9 +38,12 @@ _UNKNOWN_TARGET = re.compile(
     r"is not defined for option 'gpu-arch|Unsupported gpu arch|invalid target ID"
 )
 # Instructions by meaning, spelled as SASS | AMD ISA. DPP and permlane move values
-# between lanes too: the compiler may choose them for a shuffle.
+# between lanes too: the compiler may choose them for a shuffle. A SHFL whose lane comes
+# from a register is shared code for warps that have diverged: a repetition.
 _MEANINGS = {
-    "shuffles": re.compile(r"SHFL\.|ds_b?permute|ds_swizzle|_dpp\b|v_permlane"),
+    "shuffles": re.compile(
+        r"SHFL\.\w+ \w+, \w+, \w+, 0x|ds_b?permute|ds_swizzle|_dpp\b|v_permlane"
+    ),
     "barriers": re.compile(r"BAR\.SYNC|s_barrier(?!_wait)"),
     "wide_loads": re.compile(
         r"LDG\S*\.128|(?:global|buffer)_load_(?:lds_)?(?:dwordx4|b128)"

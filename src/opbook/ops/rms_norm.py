@@ -158,7 +158,7 @@ def _(input, weight=None, eps=None):
 
 
 @torch.library.register_fake("opbook::rms_norm_backward")
-def _(grad, input, weight, rrms, need_input, need_weight):
+def _(grad, input, weight, rrms, need_input, need_weight, added=None):
     grad_input = input.new_empty(input.shape if need_input else (0,))
     if need_weight and weight is not None:
         return grad_input, weight.new_empty(weight.shape)

@@ -1,0 +1,134 @@
+// The GPU launcher of the gradients, in the manner of rms_norm.cu.
+#include <algorithm>
+
+#include "rms_norm_backward.h"
+
+namespace opbook {
+
+namespace {
+
+constexpr int kColumnThreads = 256;
+constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts rows in an int
+
+// How the fused kernel divides the work.
+struct Plan {
+  int64_t chunks;  // partial sums of the weight's gradient
+  int blocks;      // that share a row; 0: it takes the kernels for any row
+  dim3 threads;    // of a row, rows of a block
+};
+
+// [plan]
+template <typename scalar_t>
+Plan plan_for(int64_t rows, int64_t hidden) {
+  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  const int64_t vectors = hidden / kWidth;
+  const Plan any_row{std::min<int64_t>(rows, 128), 0, 1};
+  if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
+  if (vectors <= kBackwardKept * kBackwardThreads) {
+    const int threads = threads_for((vectors + kBackwardKept - 1) / kBackwardKept);
+    const int rows_of_block = threads < 128 ? kBackwardThreads / 2 / threads : 1;
+    const int blocks_at_a_time = kBackwardThreads / (threads * rows_of_block);
+    const int64_t wanted = (rows + rows_of_block - 1) / rows_of_block;
+    return {std::min<int64_t>(wanted, multiprocessors() * blocks_at_a_time), 1,
+            dim3(threads, rows_of_block)};
+  }
+#if defined(OPBOOK_CLUSTERS)
+  if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks && has_clusters()) {
+    const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
+    const int threads = threads_for((share + kBackwardKept - 1) / kBackwardKept);
+    const auto kernel =
+        rms_norm_backward_kernel<scalar_t, scalar_t, kClusterBlocks, false, kWidth>;
+    ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
+    return {std::min(rows, launch.clusters_at_a_time(kernel)), kClusterBlocks, threads};
+  }
+#endif
+  return any_row;
+}
+// [/plan]
+
+}  // namespace
+
+template <typename scalar_t>
+int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
+  return plan_for<scalar_t>(rows, hidden).chunks;
+}
+
+// [launch]
+template <typename scalar_t, typename weight_t>
+const char* launch_rms_norm_backward(
+    const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+    int64_t input_stride, const weight_t* weight, const accumulate_t<scalar_t>* rrms,
+    const scalar_t* added, scalar_t* grad_input, accumulate_t<scalar_t>* partial,
+    weight_t* grad_weight, int64_t rows, int64_t hidden, void* stream) {
+  using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  const auto gpu_stream = static_cast<gpuStream_t>(stream);
+  const bool vectorized = hidden % kWidth == 0 && is_vector_aligned(weight) &&
+                          is_vector_aligned(added) && is_vector_aligned(grad_input) &&
+                          is_vector_aligned(partial) &&
+                          rows_are_aligned(grad, grad_stride, rows) &&
+                          rows_are_aligned(input, input_stride, rows);
+  const Plan plan = plan_for<scalar_t>(rows, hidden);
+  accumulate_t<scalar_t>* wanted = grad_weight ? partial : nullptr;
+  const dim3 columns((hidden + kColumnThreads - 1) / kColumnThreads, plan.chunks);
+
+  if (vectorized && plan.blocks == 1) {
+    const auto kernel =
+        added ? rms_norm_backward_kernel<scalar_t, weight_t, 1, true, kWidth>
+              : rms_norm_backward_kernel<scalar_t, weight_t, 1, false, kWidth>;
+    kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
+        grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, wanted,
+        int(rows), int(hidden));
+#if defined(OPBOOK_CLUSTERS)
+  } else if (vectorized && plan.blocks == kClusterBlocks) {
+    const auto kernel =
+        added
+            ? rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, true, kWidth>
+            : rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, false,
+                                       kWidth>;
+    ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
+        kernel, plan.chunks, grad, grad_stride, input, input_stride, weight, rrms,
+        added, grad_input, wanted, int(rows), int(hidden));
+#endif
+  } else {
+    const auto kernel = vectorized
+                            ? rms_norm_input_gradient_kernel<scalar_t, weight_t, kWidth>
+                            : rms_norm_input_gradient_kernel<scalar_t, weight_t, 1>;
+    const int threads = threads_for(vectorized ? hidden / kWidth : hidden);
+    if (grad_input != nullptr) {
+      kernel<<<grid_of_rows(rows), threads, 0, gpu_stream>>>(
+          grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, rows,
+          hidden);
+    }
+    if (grad_weight != nullptr) {
+      rms_norm_weight_gradient_kernel<scalar_t>
+          <<<columns, kColumnThreads, 0, gpu_stream>>>(
+              grad, grad_stride, input, input_stride, rrms, partial, rows, hidden);
+    }
+  }
+  if (const char* error = launch_error()) return error;
+  if (grad_weight == nullptr) return nullptr;
+  const int64_t blocks = (hidden + kColumns - 1) / kColumns;
+  const dim3 threads(kColumns, std::min<int64_t>(plan.chunks, kMaxThreads / kColumns));
+  sum_chunks_kernel<acc_t, weight_t>
+      <<<blocks, threads, 0, gpu_stream>>>(partial, grad_weight, plan.chunks, hidden);
+  return launch_error();
+}
+// [/launch]
+
+#define OPBOOK_INSTANTIATE_FOR_WEIGHT(scalar_t, weight_t)                  \
+  template const char* launch_rms_norm_backward(                           \
+      const scalar_t*, int64_t, const scalar_t*, int64_t, const weight_t*, \
+      const accumulate_t<scalar_t>*, const scalar_t*, scalar_t*,           \
+      accumulate_t<scalar_t>*, weight_t*, int64_t, int64_t, void*)
+#define OPBOOK_INSTANTIATE(scalar_t)                 \
+  OPBOOK_INSTANTIATE_FOR_WEIGHT(scalar_t, scalar_t); \
+  template int64_t rms_norm_backward_chunks<scalar_t>(int64_t, int64_t)
+OPBOOK_INSTANTIATE(c10::Half);
+OPBOOK_INSTANTIATE(c10::BFloat16);
+OPBOOK_INSTANTIATE(float);
+OPBOOK_INSTANTIATE(double);
+OPBOOK_INSTANTIATE_FOR_WEIGHT(c10::Half, float);
+OPBOOK_INSTANTIATE_FOR_WEIGHT(c10::BFloat16, float);
+
+}  // namespace opbook

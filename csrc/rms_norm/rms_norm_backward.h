@@ -1,0 +1,273 @@
+// The gradients of RMSNorm: of its input, and of its weight, which is a sum over rows.
+#pragma once
+
+#include "rms_norm.h"
+
+namespace opbook {
+
+// [math]
+// Gradient of the formula for one element, given the row's reciprocal_rms and
+// mean(grad * weight * input): differentiate x * rrms, whose rrms depends on every x.
+template <typename acc_t>
+OPBOOK_HOST_DEVICE inline acc_t input_gradient(acc_t weighted_grad, acc_t input,
+                                               acc_t rrms, acc_t mean_product) {
+  return rrms * (weighted_grad - input * (rrms * rrms * mean_product));
+}
+// [/math]
+
+// First row of a chunk; chunk `chunks` begins behind the last row.
+OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
+                                            int64_t rows) {
+  return rows / chunks * chunk + (chunk < rows % chunks ? chunk : rows % chunks);
+}
+
+// [launcher]
+// How many partial sums of the weight's gradient the current device needs. It depends
+// on the shape and on the device, so two runs on one device add in the same order.
+template <typename scalar_t>
+int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden);
+
+// Both gradients. `grad_input` is contiguous, as is `added`, which is added to it; a
+// null `grad_input` or `grad_weight` is not wanted, a null `added` is zero. `partial`
+// is scratch of rms_norm_backward_chunks(rows, hidden) * hidden elements.
+template <typename scalar_t, typename weight_t>
+const char* launch_rms_norm_backward(
+    const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
+    int64_t input_stride, const weight_t* weight, const accumulate_t<scalar_t>* rrms,
+    const scalar_t* added, scalar_t* grad_input, accumulate_t<scalar_t>* partial,
+    weight_t* grad_weight, int64_t rows, int64_t hidden, void* stream);
+// [/launcher]
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// [fused] reads gradient and input once, for both gradients
+constexpr int kBackwardKept = 4;
+// With 128 registers a thread, these threads fill a multiprocessor of NVIDIA's.
+constexpr int kBackwardThreads = 512;
+
+// A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
+// They walk from row to row, and keep their columns' share of the weight's gradient in
+// registers. The next row is on its way while this one is added up. kAdded is a
+// constant, because the registers are all taken.
+template <typename scalar_t, typename weight_t, int kBlocks, bool kAdded, int kWidth>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
+                             const scalar_t* __restrict__ input, int64_t input_stride,
+                             const weight_t* __restrict__ weight,
+                             const accumulate_t<scalar_t>* __restrict__ rrms,
+                             const scalar_t* __restrict__ added,
+                             scalar_t* __restrict__ grad_input,
+                             accumulate_t<scalar_t>* __restrict__ partial, int rows,
+                             int hidden) {
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Weight = Vector<weight_t, kWidth>;
+  using Sums = Vector<acc_t, kWidth>;
+
+  __shared__ RowSum<acc_t, kBlocks> row_sum;
+  row_sum.start();
+  const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
+  const int step = kBlocks * blockDim.x;
+  const int vectors = static_cast<int>(hidden / kWidth);
+  const auto for_each_vector = [&](auto body) {
+#pragma unroll
+    for (int k = 0; k < kBackwardKept; ++k) {
+      if (first + k * step < vectors) body(k, first + k * step);
+    }
+  };
+
+  const auto* w = reinterpret_cast<const Weight*>(weight);
+  Packed<Input> x[kBackwardKept], next_x[kBackwardKept];
+  Packed<Input> dy[kBackwardKept], next_dy[kBackwardKept];
+  Sums dw[kBackwardKept] = {};
+  const auto load = [&](int64_t row, Packed<Input>* inputs, Packed<Input>* grads) {
+    using Row = const Packed<Input>*;
+    const auto row_x = reinterpret_cast<Row>(input + row * input_stride);
+    const auto row_dy = reinterpret_cast<Row>(grad + row * grad_stride);
+    for_each_vector([&](int k, int i) { inputs[k] = row_x[i], grads[k] = row_dy[i]; });
+  };
+
+  const int chunk = blockIdx.x / kBlocks, chunks = gridDim.x / kBlocks;
+  const int row_step = chunks * blockDim.y;
+  int row = chunk * blockDim.y + threadIdx.y;
+  if (row < rows) load(row, x, dy);
+
+  for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
+       ++turn, row += row_step) {
+    // Threads whose row is behind the last one still come to the barrier.
+    const bool has_row = row < rows;
+    acc_t product = 0;
+    if (has_row) {
+      for_each_vector([&](int k, int i) {
+        const Input inputs = x[k].unpack(), grads = dy[k].unpack();
+        const Weight weights = weight_at(w, i);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          product += static_cast<acc_t>(grads.data[j]) *
+                     static_cast<acc_t>(weights.data[j]) *
+                     static_cast<acc_t>(inputs.data[j]);
+        }
+      });
+    }
+    if (row + row_step < rows) load(row + row_step, next_x, next_dy);
+    const acc_t scale = has_row ? rrms[row] : acc_t(0);
+    const acc_t mean_product = row_sum.sum(product, turn) / static_cast<acc_t>(hidden);
+    if (has_row) {
+      for_each_vector([&](int k, int i) {
+        const Input inputs = x[k].unpack(), grads = dy[k].unpack();
+        const Weight weights = weight_at(w, i);
+        Input dx;
+        if constexpr (kAdded) {
+          dx = reinterpret_cast<const Input*>(added + int64_t{row} * hidden)[i];
+        }
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          const acc_t value = static_cast<acc_t>(inputs.data[j]);
+          const acc_t slope = static_cast<acc_t>(grads.data[j]);
+          acc_t result = input_gradient(slope * static_cast<acc_t>(weights.data[j]),
+                                        value, scale, mean_product);
+          if constexpr (kAdded) result += static_cast<acc_t>(dx.data[j]);
+          dx.data[j] = static_cast<scalar_t>(result);
+          dw[k].data[j] += slope * value * scale;
+        }
+        if (grad_input != nullptr) {
+          reinterpret_cast<Input*>(grad_input + int64_t{row} * hidden)[i] = dx;
+        }
+      });
+    }
+#pragma unroll
+    for (int k = 0; k < kBackwardKept; ++k) x[k] = next_x[k], dy[k] = next_dy[k];
+  }
+
+  if (partial == nullptr) return;
+  // One threadIdx.y after the other adds its sums to those of the block.
+  constexpr int kSharedThreads = 128;  // more threads a row have a block of their own
+  __shared__ Sums block_sums[kBackwardKept][kSharedThreads];
+  for (unsigned y = 1; y < blockDim.y; ++y) {
+    if (threadIdx.y == y) {
+      for_each_vector([&](int k, int) { block_sums[k][threadIdx.x] = dw[k]; });
+    }
+    __syncthreads();
+    if (threadIdx.y == 0) {
+      for_each_vector([&](int k, int) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          dw[k].data[j] += block_sums[k][threadIdx.x].data[j];
+        }
+      });
+    }
+    __syncthreads();
+  }
+  if (threadIdx.y == 0) {
+    auto* sums = reinterpret_cast<Sums*>(partial + int64_t{chunk} * hidden);
+    for_each_vector([&](int k, int i) { sums[i] = dw[k]; });
+  }
+}
+// [/fused]
+
+// For rows that are too long, or not aligned: two kernels that read both tensors.
+
+// [input_gradient] one block, one row, as forward
+template <typename scalar_t, typename weight_t, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel(
+    const scalar_t* __restrict__ grad, int64_t grad_stride,
+    const scalar_t* __restrict__ input, int64_t input_stride,
+    const weight_t* __restrict__ weight,
+    const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
+    scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden) {
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Weight = Vector<weight_t, kWidth>;
+
+  const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+  if (row >= rows) return;
+  const auto* dy = reinterpret_cast<const Input*>(grad + row * grad_stride);
+  const auto* x = reinterpret_cast<const Input*>(input + row * input_stride);
+  const auto* w = reinterpret_cast<const Weight*>(weight);
+  const auto* more = reinterpret_cast<const Input*>(added + row * hidden);
+  auto* dx = reinterpret_cast<Input*>(grad_input + row * hidden);
+  const int64_t vectors = hidden / kWidth;
+
+  acc_t product = 0;
+#pragma unroll 2  // more would not fit the registers
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Input grads = dy[i], inputs = x[i];
+    const Weight weights = weight_at(w, i);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      product += static_cast<acc_t>(grads.data[j]) *
+                 static_cast<acc_t>(weights.data[j]) *
+                 static_cast<acc_t>(inputs.data[j]);
+    }
+  }
+  const acc_t mean_product = block_sum(product) / static_cast<acc_t>(hidden);
+
+#pragma unroll 2  // more would not fit the registers
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Input grads = dy[i], inputs = x[i];
+    const Weight weights = weight_at(w, i);
+    Input stored;
+    if (added != nullptr) stored = more[i];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const acc_t weighted =
+          static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(weights.data[j]);
+      acc_t result = input_gradient(weighted, static_cast<acc_t>(inputs.data[j]),
+                                    rrms[row], mean_product);
+      if (added != nullptr) result += static_cast<acc_t>(stored.data[j]);
+      stored.data[j] = static_cast<scalar_t>(result);
+    }
+    dx[i] = stored;
+  }
+}
+// [/input_gradient]
+
+// [weight_gradient] a thread per column sums one chunk of rows; no atomics
+template <typename scalar_t>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    rms_norm_weight_gradient_kernel(const scalar_t* __restrict__ grad,
+                                    int64_t grad_stride,
+                                    const scalar_t* __restrict__ input,
+                                    int64_t input_stride,
+                                    const accumulate_t<scalar_t>* __restrict__ rrms,
+                                    accumulate_t<scalar_t>* __restrict__ partial,
+                                    int64_t rows, int64_t hidden) {
+  using acc_t = accumulate_t<scalar_t>;
+  const int64_t column = threadIdx.x + static_cast<int64_t>(blockDim.x) * blockIdx.x;
+  if (column >= hidden) return;
+  const int64_t chunk = blockIdx.y, chunks = gridDim.y;
+  const int64_t end = first_row(chunk + 1, chunks, rows);
+  acc_t sum = 0;
+  for (int64_t row = first_row(chunk, chunks, rows); row < end; ++row) {
+    sum += static_cast<acc_t>(grad[row * grad_stride + column]) *
+           static_cast<acc_t>(input[row * input_stride + column]) * rrms[row];
+  }
+  partial[chunk * hidden + column] = sum;
+}
+
+// [/weight_gradient]
+
+// [sum_chunks] a block adds up 32 columns: its warps take chunks in turns
+constexpr int kColumns = 32;
+
+template <typename acc_t, typename weight_t>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    sum_chunks_kernel(const acc_t* __restrict__ partial, weight_t* __restrict__ total,
+                      int64_t chunks, int64_t hidden) {
+  __shared__ acc_t sums[kMaxThreads / kColumns][kColumns];
+  const int64_t column = threadIdx.x + static_cast<int64_t>(kColumns) * blockIdx.x;
+  acc_t sum = 0;
+  for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) {
+    if (column < hidden) sum += partial[chunk * hidden + column];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= hidden) return;
+  for (unsigned y = 1; y < blockDim.y; ++y) sum += sums[y][threadIdx.x];
+  total[column] = static_cast<weight_t>(sum);
+}
+// [/sum_chunks]
+
+#endif  // OPBOOK_GPU_COMPILER
+
+}  // namespace opbook

@@ -1,0 +1,138 @@
+// The sum over the threads that share a row, for kernels that walk through many rows:
+// one barrier a sum. A row belongs to the threads of one threadIdx.y, or, on NVIDIA
+// since sm_90, to a cluster: blocks that run side by side and reach into each other's
+// shared memory.
+#pragma once
+
+#include "portable.h"
+
+#if defined(__CUDACC__) && !defined(__HIP__)
+#define OPBOOK_CLUSTERS 1
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#include <cooperative_groups.h>
+
+#include <cuda/ptx>
+#endif
+
+namespace opbook {
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// [row_sum]
+// One object in shared memory, used by the whole block: start(), then sum() with turn
+// 0, 1, 2, ... Two sets of partial sums take turns, so that a fast warp may write those
+// of the next row while a slow one still reads: no second barrier is needed.
+template <typename T, int kBlocks>
+struct RowSum {
+  T warps[2][kMaxThreads / kMinWarpSize];
+  T blocks[2][kBlocks];
+  alignas(8) uint64_t arrivals[2];
+
+  __device__ void start() {
+    if constexpr (kBlocks > 1) start_cluster();
+  }
+
+  // Every thread of the row gets the sum, added in a fixed order.
+  __device__ T sum(T value, int turn) {
+    T* row = warps[turn % 2] + threadIdx.y * (blockDim.x / kWarpSize);
+    value = warp_sum(value);
+    if (threadIdx.x % kWarpSize == 0) row[threadIdx.x / kWarpSize] = value;
+    __syncthreads();
+    T total = 0;
+    const int num_warps = blockDim.x / kWarpSize;
+    for (int warp = 0; warp < num_warps; ++warp) total += row[warp];
+    if constexpr (kBlocks > 1) total = sum_over_blocks(total, turn);
+    return total;
+  }
+  // [/row_sum]
+
+ private:
+  // [cluster]
+  __device__ void start_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+      for (uint64_t& arrival : arrivals) cuda::ptx::mbarrier_init(&arrival, 1);
+      cuda::ptx::fence_mbarrier_init(cuda::ptx::sem_release, cuda::ptx::scope_cluster);
+    }
+    cuda::ptx::barrier_cluster_arrive();  // sum_over_blocks waits for it
+#endif
+  }
+
+  // Each block writes its sum into the shared memory of all. A store that counts its
+  // bytes at the receiver's barrier needs no fence; a barrier of the whole cluster
+  // would also wait until the row before is stored.
+  __device__ T sum_over_blocks(T value, int turn) {
+    T total = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    namespace ptx = cuda::ptx;
+    const auto cluster = cooperative_groups::this_cluster();
+    T* sums = blocks[turn % 2];
+    uint64_t* arrival = &arrivals[turn % 2];
+    if (turn == 0) ptx::barrier_cluster_wait();
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta,
+                                     ptx::space_shared, arrival, kBlocks * sizeof(T));
+    }
+    if (threadIdx.x < kBlocks) {
+      ptx::st_async(cluster.map_shared_rank(sums + cluster.block_rank(), threadIdx.x),
+                    value, cluster.map_shared_rank(arrival, threadIdx.x));
+    }
+    while (!ptx::mbarrier_try_wait_parity(arrival, turn / 2 % 2)) {
+    }
+    for (int block = 0; block < kBlocks; ++block) total += sums[block];
+#endif
+    return total;
+  }
+  // [/cluster]
+};
+
+#endif  // OPBOOK_GPU_COMPILER
+
+#if defined(OPBOOK_CLUSTERS)
+
+// Whether the current device runs clusters of blocks.
+inline bool has_clusters() {
+  int device = 0, has = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, device);
+  return has != 0;
+}
+
+// Launches of kernels whose rows belong to clusters of kBlocks blocks.
+template <int kBlocks>
+struct ClusterLaunch {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  ClusterLaunch(int threads, void* stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {kBlocks, 1, 1};
+    config.blockDim = dim3(threads);
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+
+  ClusterLaunch(const ClusterLaunch&) = delete;  // it points to itself
+
+  // How many clusters the device runs at a time.
+  template <typename Kernel>
+  int64_t clusters_at_a_time(Kernel kernel) {
+    int clusters = 0;
+    config.gridDim = dim3(kBlocks);
+    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+    return clusters > 0 ? clusters : 1;
+  }
+
+  template <typename Kernel, typename... Arguments>
+  void operator()(Kernel kernel, int64_t clusters, Arguments... arguments) {
+    config.gridDim = dim3(static_cast<unsigned>(clusters * kBlocks));
+    cudaLaunchKernelEx(&config, kernel, arguments...);
+  }
+};
+
+#endif  // OPBOOK_CLUSTERS
+
+}  // namespace opbook
