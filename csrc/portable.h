@@ -127,10 +127,9 @@ __device__ inline T block_sum(T value) {
   value = warp_sum(value);
   if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  T sum = 0;
-  const int num_warps = blockDim.x / kWarpSize;
-  for (int warp = 0; warp < num_warps; ++warp) sum += partial[warp];
-  return sum;
+  // A block has no more warps than a warp has lanes: each warp adds up the warps.
+  const int lane = threadIdx.x % kWarpSize, num_warps = blockDim.x / kWarpSize;
+  return warp_sum(lane < num_warps ? partial[lane] : T(0));
 }
 
 #endif  // OPBOOK_GPU_COMPILER
@@ -166,6 +165,13 @@ struct alignas(Elements) Packed {
     return elements;
   }
 };
+
+template <typename Elements>
+__device__ inline Packed<Elements> pack(Elements elements) {
+  Packed<Elements> packed;
+  __builtin_memcpy(packed.words, &elements, sizeof(packed.words));
+  return packed;
+}
 #endif
 
 inline bool is_vector_aligned(const void* pointer) {

@@ -44,7 +44,7 @@ class Needs(NamedTuple):
 NEEDS = {
     "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
-    "rms_norm_kernel": Needs(reductions=1, barriers=1, wide_loads=3),
+    "rms_norm_kernel": Needs(reductions=2, barriers=1, wide_loads=3),
 }
 
 

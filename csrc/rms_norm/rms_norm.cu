@@ -49,6 +49,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                           rows_are_aligned(input, input_stride, rows) &&
                           rows_are_aligned(output, output_stride, rows);
   const int64_t vectors = hidden / kWidth;
+  const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
 #if defined(OPBOOK_CLUSTERS)
   if (vectorized && vectors > 4 * kMaxThreads &&
       vectors <= kClusterKept * kClusterThreads * kClusterBlocks && has_clusters()) {
@@ -58,7 +59,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
         threads_for((share + kClusterKept - 1) / kClusterKept), stream);
     const int64_t clusters = std::min(rows, launch.clusters_at_a_time(kernel));
     launch(kernel, clusters, input, input_stride, weight, output, output_stride, rrms,
-           rows, hidden, static_cast<acc_t>(eps));
+           rows, hidden, inverse_hidden, static_cast<acc_t>(eps));
     return launch_error();
   }
 #endif
@@ -68,7 +69,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                           threads_for(hidden)};
   kernel<<<grid_of_rows(rows), threads, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
-      static_cast<acc_t>(eps));
+      inverse_hidden, static_cast<acc_t>(eps));
   return launch_error();
 }
 // [/launch]

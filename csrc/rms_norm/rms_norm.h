@@ -12,9 +12,12 @@ namespace opbook {
 
 // [math] the formula, once, for every device
 template <typename acc_t>
-OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t sum_of_squares, int64_t hidden,
-                                               acc_t eps) {
-  return acc_t(1) / std::sqrt(sum_of_squares / static_cast<acc_t>(hidden) + eps);
+OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t mean_square, acc_t eps) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  return rsqrt(mean_square + eps);  // one instruction instead of two subroutines
+#else
+  return acc_t(1) / std::sqrt(mean_square + eps);
+#endif
 }
 // [/math]
 
@@ -50,17 +53,20 @@ __device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
 
 // Without a weight every element is scaled by one.
 template <typename weight_t, int kWidth>
-__device__ inline Vector<weight_t, kWidth> ones() {
-  Vector<weight_t, kWidth> all;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) all.data[j] = static_cast<weight_t>(1.0f);
-  return all;
-}
-
-template <typename weight_t, int kWidth>
 __device__ inline Vector<weight_t, kWidth> weight_at(
     const Vector<weight_t, kWidth>* weight, int64_t i) {
-  return weight != nullptr ? weight[i] : ones<weight_t, kWidth>();
+  if (weight != nullptr) return weight[i];
+  Vector<weight_t, kWidth> ones;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) ones.data[j] = static_cast<weight_t>(1.0f);
+  return ones;
+}
+
+// The same, to be kept in registers.
+template <typename Weight, typename weight_t>
+__device__ inline Packed<Weight> kept_weight(const weight_t* weight, int i) {
+  if (weight != nullptr) return reinterpret_cast<const Packed<Weight>*>(weight)[i];
+  return pack(weight_at(static_cast<const Weight*>(nullptr), i));
 }
 
 template <typename scalar_t, typename weight_t, int kWidth>
@@ -99,50 +105,57 @@ __global__ void __launch_bounds__(threads_at_most(kKept, kWeightFirst),
     rms_norm_kernel(const scalar_t* input, int64_t input_stride,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
-                    int64_t rows, int64_t hidden, accumulate_t<scalar_t> eps) {
+                    int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
+                    accumulate_t<scalar_t> eps) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
 
   const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
   if (row >= rows) return;  // true for the whole block, so no thread misses a barrier
-  const auto* x = reinterpret_cast<const Input*>(input + row * input_stride);
-  const auto* w = reinterpret_cast<const Weight*>(weight);
+  const scalar_t* x = input + row * input_stride;
   auto* y = reinterpret_cast<Input*>(output + row * output_stride);
 
   if constexpr (kKept > 0) {
     const int vectors = static_cast<int>(hidden / kWidth);
-    Input kept[kKept];
-    Weight weights[kKept];
+    Packed<Input> kept[kKept];
+    Packed<Weight> weights[kKept];
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {  // every load is on its way before the first sum
       const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) kept[k] = x[i];
-      if (kWeightFirst && i < vectors) weights[k] = weight_at(w, i);
+      if (i < vectors) kept[k] = reinterpret_cast<const Packed<Input>*>(x)[i];
+      if (kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
     }
     acc_t sum_of_squares = 0;
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
-      if (threadIdx.x + k * blockDim.x < vectors) sum_of_squares += squares(kept[k]);
+      const int i = threadIdx.x + k * blockDim.x;
+      if (i < vectors) sum_of_squares += squares(kept[k].unpack());
     }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares), hidden, eps);
+    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
     if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       const int i = threadIdx.x + k * blockDim.x;
-      if (!kWeightFirst && i < vectors) weights[k] = weight_at(w, i);
-      if (i < vectors) y[i] = scaled(kept[k], scale, weights[k]);
+      if (!kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
+    }
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int i = threadIdx.x + k * blockDim.x;
+      if (i < vectors) y[i] = scaled(kept[k].unpack(), scale, weights[k].unpack());
     }
   } else {
     const int64_t vectors = hidden / kWidth;
+    const auto* inputs = reinterpret_cast<const Input*>(x);
+    const auto* weights = reinterpret_cast<const Weight*>(weight);
     acc_t sum_of_squares = 0;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      sum_of_squares += squares(x[i]);
+      sum_of_squares += squares(inputs[i]);
     }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares), hidden, eps);
+    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
     if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      y[i] = scaled(x[i], scale, weight_at(w, i));
+      y[i] = scaled(inputs[i], scale, weight_at(weights, i));
     }
   }
 }
@@ -162,7 +175,8 @@ __global__ void __launch_bounds__(kClusterThreads,
                             const weight_t* __restrict__ weight, scalar_t* output,
                             int64_t output_stride,
                             accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
-                            int64_t hidden, accumulate_t<scalar_t> eps) {
+                            int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
+                            accumulate_t<scalar_t> eps) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
@@ -174,7 +188,7 @@ __global__ void __launch_bounds__(kClusterThreads,
   const int step = kClusterBlocks * blockDim.x;
   const int vectors = static_cast<int>(hidden / kWidth);
   Packed<Input> kept[kClusterKept], next[kClusterKept];
-  Packed<Weight> weights[kClusterKept];  // used where there is a weight
+  Packed<Weight> weights[kClusterKept];
 
   const auto for_each_vector = [&](auto body) {
 #pragma unroll
@@ -190,20 +204,17 @@ __global__ void __launch_bounds__(kClusterThreads,
   const int64_t clusters = gridDim.x / kClusterBlocks;
   int64_t row = blockIdx.x / kClusterBlocks;
   load(kept, row);  // there are no more clusters than rows
-  if (weight != nullptr) {
-    const auto* w = reinterpret_cast<const Packed<Weight>*>(weight);
-    for_each_vector([&](int k, int i) { weights[k] = w[i]; });
-  }
+  for_each_vector([&](int k, int i) { weights[k] = kept_weight<Weight>(weight, i); });
   for (int turn = 0; row < rows; ++turn, row += clusters) {
     acc_t sum_of_squares = 0;
     for_each_vector([&](int k, int) { sum_of_squares += squares(kept[k].unpack()); });
     if (row + clusters < rows) load(next, row + clusters);
-    const acc_t scale = reciprocal_rms(row_sum.sum(sum_of_squares, turn), hidden, eps);
+    const acc_t scale =
+        reciprocal_rms(row_sum.sum(sum_of_squares, turn) * inverse_hidden, eps);
     if (rrms != nullptr && first == 0) rrms[row] = scale;
     auto* y = reinterpret_cast<Input*>(output + row * output_stride);
     for_each_vector([&](int k, int i) {
-      const Weight scales = weight ? weights[k].unpack() : ones<weight_t, kWidth>();
-      y[i] = scaled(kept[k].unpack(), scale, scales);
+      y[i] = scaled(kept[k].unpack(), scale, weights[k].unpack());
       kept[k] = next[k];
     });
   }

@@ -8,12 +8,15 @@ namespace opbook {
 namespace {
 
 constexpr int kColumnThreads = 256;
-constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts rows in an int
+constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts in int
+
+constexpr int64_t kFewRows = 512;
 
 // How the fused kernel divides the work.
 struct Plan {
   int64_t chunks;  // partial sums of the weight's gradient
-  int blocks;      // that share a row; 0: it takes the kernels for any row
+  int kept;        // vectors of a thread; 0: the rows take the kernels for any row
+  int blocks;      // that share a row
   dim3 threads;    // of a row, rows of a block
 };
 
@@ -22,24 +25,29 @@ template <typename scalar_t>
 Plan plan_for(int64_t rows, int64_t hidden) {
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
   const int64_t vectors = hidden / kWidth;
-  const Plan any_row{std::min<int64_t>(rows, 128), 0, 1};
+  const Plan any_row{std::min<int64_t>(rows, 128), 0, 1, 1};
   if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
-  if (vectors <= kBackwardKept * kBackwardThreads) {
-    const int threads = threads_for((vectors + kBackwardKept - 1) / kBackwardKept);
+  if (rows <= kFewRows && vectors <= kMaxThreads) {
+    return {std::min<int64_t>(rows, 2 * multiprocessors()), kFewKept, 1,
+            threads_for(vectors)};
+  }
+  if (vectors <= kManyKept * kBackwardThreads) {
+    const int threads = threads_for((vectors + kManyKept - 1) / kManyKept);
     const int rows_of_block = threads < 128 ? kBackwardThreads / 2 / threads : 1;
     const int blocks_at_a_time = kBackwardThreads / (threads * rows_of_block);
     const int64_t wanted = (rows + rows_of_block - 1) / rows_of_block;
-    return {std::min<int64_t>(wanted, multiprocessors() * blocks_at_a_time), 1,
-            dim3(threads, rows_of_block)};
+    return {std::min<int64_t>(wanted, multiprocessors() * blocks_at_a_time), kManyKept,
+            1, dim3(threads, rows_of_block)};
   }
 #if defined(OPBOOK_CLUSTERS)
-  if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks && has_clusters()) {
+  if (vectors <= kManyKept * kClusterThreads * kClusterBlocks && has_clusters()) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
-    const int threads = threads_for((share + kBackwardKept - 1) / kBackwardKept);
-    const auto kernel =
-        rms_norm_backward_kernel<scalar_t, scalar_t, kClusterBlocks, false, kWidth>;
+    const int threads = threads_for((share + kManyKept - 1) / kManyKept);
+    const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kManyKept,
+                                                 kClusterBlocks, false, kWidth>;
     ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
-    return {std::min(rows, launch.clusters_at_a_time(kernel)), kClusterBlocks, threads};
+    return {std::min(rows, launch.clusters_at_a_time(kernel)), kManyKept,
+            kClusterBlocks, threads};
   }
 #endif
   return any_row;
@@ -69,36 +77,42 @@ const char* launch_rms_norm_backward(
                           rows_are_aligned(grad, grad_stride, rows) &&
                           rows_are_aligned(input, input_stride, rows);
   const Plan plan = plan_for<scalar_t>(rows, hidden);
-  accumulate_t<scalar_t>* wanted = grad_weight ? partial : nullptr;
-  const dim3 columns((hidden + kColumnThreads - 1) / kColumnThreads, plan.chunks);
+  const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
+  acc_t* const sums = grad_weight ? partial : nullptr;
 
-  if (vectorized && plan.blocks == 1) {
-    const auto kernel =
-        added ? rms_norm_backward_kernel<scalar_t, weight_t, 1, true, kWidth>
-              : rms_norm_backward_kernel<scalar_t, weight_t, 1, false, kWidth>;
-    kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
-        grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, wanted,
-        int(rows), int(hidden));
-#if defined(OPBOOK_CLUSTERS)
-  } else if (vectorized && plan.blocks == kClusterBlocks) {
+  if (vectorized && plan.kept > 0 && plan.blocks == 1) {
+    const auto choose = [&](auto few, auto many) {
+      return plan.kept == kFewKept ? few : many;
+    };
     const auto kernel =
         added
-            ? rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, true, kWidth>
-            : rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, false,
-                                       kWidth>;
+            ? choose(rms_norm_backward_kernel<scalar_t, weight_t, 1, 1, true, kWidth>,
+                     rms_norm_backward_kernel<scalar_t, weight_t, 4, 1, true, kWidth>)
+            : choose(rms_norm_backward_kernel<scalar_t, weight_t, 1, 1, false, kWidth>,
+                     rms_norm_backward_kernel<scalar_t, weight_t, 4, 1, false, kWidth>);
+    kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
+        grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
+        int(rows), int(hidden), inverse_hidden);
+#if defined(OPBOOK_CLUSTERS)
+  } else if (vectorized && plan.blocks == kClusterBlocks) {
+    const auto kernel = added ? rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
+                                                         kClusterBlocks, true, kWidth>
+                              : rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
+                                                         kClusterBlocks, false, kWidth>;
     ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
         kernel, plan.chunks, grad, grad_stride, input, input_stride, weight, rrms,
-        added, grad_input, wanted, int(rows), int(hidden));
+        added, grad_input, sums, int(rows), int(hidden), inverse_hidden);
 #endif
   } else {
     const auto kernel = vectorized
                             ? rms_norm_input_gradient_kernel<scalar_t, weight_t, kWidth>
                             : rms_norm_input_gradient_kernel<scalar_t, weight_t, 1>;
     const int threads = threads_for(vectorized ? hidden / kWidth : hidden);
+    const dim3 columns((hidden + kColumnThreads - 1) / kColumnThreads, plan.chunks);
     if (grad_input != nullptr) {
       kernel<<<grid_of_rows(rows), threads, 0, gpu_stream>>>(
           grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, rows,
-          hidden);
+          hidden, inverse_hidden);
     }
     if (grad_weight != nullptr) {
       rms_norm_weight_gradient_kernel<scalar_t>

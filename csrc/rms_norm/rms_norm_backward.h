@@ -41,7 +41,10 @@ const char* launch_rms_norm_backward(
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [fused] reads gradient and input once, for both gradients
-constexpr int kBackwardKept = 4;
+// Vectors a thread: with one, as the block of few rows has, the code is short, and code
+// has to come from memory too.
+constexpr int kFewKept = 1;
+constexpr int kManyKept = 4;
 // With 128 registers a thread, these threads fill a multiprocessor of NVIDIA's.
 constexpr int kBackwardThreads = 512;
 
@@ -49,8 +52,9 @@ constexpr int kBackwardThreads = 512;
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is on its way while this one is added up. kAdded is a
 // constant, because the registers are all taken.
-template <typename scalar_t, typename weight_t, int kBlocks, bool kAdded, int kWidth>
-__global__ void __launch_bounds__(kBackwardThreads, 1)
+template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
+          int kWidth>
+__global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1)
     rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
                              const scalar_t* __restrict__ input, int64_t input_stride,
                              const weight_t* __restrict__ weight,
@@ -58,7 +62,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                              const scalar_t* __restrict__ added,
                              scalar_t* __restrict__ grad_input,
                              accumulate_t<scalar_t>* __restrict__ partial, int rows,
-                             int hidden) {
+                             int hidden, accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
@@ -71,15 +75,21 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   const int vectors = static_cast<int>(hidden / kWidth);
   const auto for_each_vector = [&](auto body) {
 #pragma unroll
-    for (int k = 0; k < kBackwardKept; ++k) {
+    for (int k = 0; k < kKept; ++k) {
       if (first + k * step < vectors) body(k, first + k * step);
     }
   };
 
-  const auto* w = reinterpret_cast<const Weight*>(weight);
-  Packed<Input> x[kBackwardKept], next_x[kBackwardKept];
-  Packed<Input> dy[kBackwardKept], next_dy[kBackwardKept];
-  Sums dw[kBackwardKept] = {};
+  constexpr bool kKeepWeight =
+      sizeof(weight_t) <= sizeof(scalar_t) && !(kAdded && kBlocks > 1);
+  Packed<Weight> w[kKeepWeight ? kKept : 1];
+  const auto weights_at = [&](int k, int i) {
+    if constexpr (kKeepWeight) return w[k].unpack();
+    return weight_at(reinterpret_cast<const Weight*>(weight), i);
+  };
+  Packed<Input> x[kKept], next_x[kKept];
+  Packed<Input> dy[kKept], next_dy[kKept];
+  Sums dw[kKept] = {};
   const auto load = [&](int64_t row, Packed<Input>* inputs, Packed<Input>* grads) {
     using Row = const Packed<Input>*;
     const auto row_x = reinterpret_cast<Row>(input + row * input_stride);
@@ -92,6 +102,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   int row = chunk * blockDim.y + threadIdx.y;
   if (row < rows) load(row, x, dy);
 
+  if constexpr (kKeepWeight) {
+    for_each_vector([&](int k, int i) { w[k] = kept_weight<Weight>(weight, i); });
+  }
+
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
        ++turn, row += row_step) {
     // Threads whose row is behind the last one still come to the barrier.
@@ -100,7 +114,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     if (has_row) {
       for_each_vector([&](int k, int i) {
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
-        const Weight weights = weight_at(w, i);
+        const Weight weights = weights_at(k, i);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           product += static_cast<acc_t>(grads.data[j]) *
@@ -111,11 +125,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     }
     if (row + row_step < rows) load(row + row_step, next_x, next_dy);
     const acc_t scale = has_row ? rrms[row] : acc_t(0);
-    const acc_t mean_product = row_sum.sum(product, turn) / static_cast<acc_t>(hidden);
+    const acc_t mean_product = row_sum.sum(product, turn) * inverse_hidden;
     if (has_row) {
       for_each_vector([&](int k, int i) {
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
-        const Weight weights = weight_at(w, i);
+        const Weight weights = weights_at(k, i);
         Input dx;
         if constexpr (kAdded) {
           dx = reinterpret_cast<const Input*>(added + int64_t{row} * hidden)[i];
@@ -136,13 +150,13 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       });
     }
 #pragma unroll
-    for (int k = 0; k < kBackwardKept; ++k) x[k] = next_x[k], dy[k] = next_dy[k];
+    for (int k = 0; k < kKept; ++k) x[k] = next_x[k], dy[k] = next_dy[k];
   }
 
   if (partial == nullptr) return;
   // One threadIdx.y after the other adds its sums to those of the block.
   constexpr int kSharedThreads = 128;  // more threads a row have a block of their own
-  __shared__ Sums block_sums[kBackwardKept][kSharedThreads];
+  __shared__ Sums block_sums[kKept][kSharedThreads];
   for (unsigned y = 1; y < blockDim.y; ++y) {
     if (threadIdx.y == y) {
       for_each_vector([&](int k, int) { block_sums[k][threadIdx.x] = dw[k]; });
@@ -174,7 +188,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     const scalar_t* __restrict__ input, int64_t input_stride,
     const weight_t* __restrict__ weight,
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
-    scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden) {
+    scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
+    accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
@@ -200,7 +215,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
                  static_cast<acc_t>(inputs.data[j]);
     }
   }
-  const acc_t mean_product = block_sum(product) / static_cast<acc_t>(hidden);
+  const acc_t mean_product = block_sum(product) * inverse_hidden;
 
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {

@@ -90,7 +90,7 @@ accumulate_t<scalar_t> rms_norm_row(const scalar_t* input, const weight_t* weigh
     const acc_t value = static_cast<acc_t>(input[i]);
     return value * value;
   });
-  const acc_t rrms = reciprocal_rms(sum_of_squares, hidden, eps);
+  const acc_t rrms = reciprocal_rms(sum_of_squares / static_cast<acc_t>(hidden), eps);
   if (weight == nullptr) {
     for (int64_t i = 0; i < hidden; ++i) {
       output[i] = static_cast<scalar_t>(static_cast<acc_t>(input[i]) * rrms);
@@ -390,6 +390,7 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
       }),
       AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
   if (!need_weight) return {grad_input, grad_weight};
+  if (weight->scalar_type() == weight_dtype) return {grad_input, grad_weight};
   return {grad_input, torch::stable::to(grad_weight, weight->scalar_type())};
 }
 // [/backward]
