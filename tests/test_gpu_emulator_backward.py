@@ -1,0 +1,107 @@
+"""The gradients' GPU kernels on the CPU, in the manner of test_gpu_emulator.py."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from emulated import missing_tool
+from operands import (
+    DTYPES,
+    HIDDEN,
+    ROWS,
+    assert_close_to_exact,
+    far_apart,
+    not_written,
+    sum_dtype,
+    weights,
+)
+
+pytest_plugins = "emulator_fixtures"
+pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+
+
+def check_rms_norm_backward(launch, grad, input, weight, added=None, eps=1e-5):
+    """Launch; compare with eager's gradients in fp64."""
+    rows, hidden = input.shape
+    leaf = input.double().requires_grad_()
+    ones = torch.ones(hidden, dtype=torch.double)
+    wide_weight = (ones if weight is None else weight.double()).requires_grad_()
+    output = F.rms_norm(leaf, (hidden,), wide_weight, eps)
+    exact = torch.autograd.grad(output, (leaf, wide_weight), grad.double())
+    rrms = torch.rsqrt(input.double().square().mean(1) + eps).to(sum_dtype(input.dtype))
+
+    grad_input = not_written(rows, hidden, dtype=input.dtype)
+    partial = not_written(min(rows, 128), hidden, dtype=rrms.dtype)
+    weight_dtype = input.dtype if weight is None else weight.dtype
+    grad_weight = not_written(hidden, dtype=weight_dtype)
+    operands = grad, grad.stride(0), input, input.stride(0), weight, rrms, added
+    arguments = (*operands, grad_input, partial, grad_weight, rows, hidden)
+    launch("rms_norm_backward", *arguments, folder="rms_norm")
+    expected = exact[0] if added is None else exact[0] + added.double()
+    assert_close_to_exact(grad_input, expected)
+    assert_close_to_exact(grad_weight, exact[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_rms_norm_backward(launch, hidden, dtype):
+    input, grad = torch.randn(2, 3, hidden, dtype=dtype)
+    for weight in weights(hidden, dtype):
+        added = torch.randn_like(input) if weight is None else None
+        check_rms_norm_backward(launch, grad, input, weight, added)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rms_norm_backward_of_rows(launch, rows):
+    input, weight = ROWS[rows](), torch.randn(ROWS[rows]().shape[1])
+    contiguous = torch.randn(input.shape).half()
+    for added in (None, torch.randn(input.shape).half()):
+        check_rms_norm_backward(launch, contiguous, input, weight, added)
+        check_rms_norm_backward(launch, input, contiguous, weight, added)
+
+
+def test_rms_norm_backward_adds_what_is_not_aligned(launch):
+    input, grad = torch.randn(2, 3, 128).half()
+    added = ROWS["not_aligned"]()
+    check_rms_norm_backward(launch, grad, input, torch.randn(128), added)
+
+
+# One vector a row; several rows a block, and vectors in turns; one row a block; rows
+# that are not aligned, with a chunk each and with several rows a chunk.
+MANY = [(300, 8), (61, 576), (40, 2112), (127, 33), (129, 33), (300, 33)]
+
+
+@pytest.mark.parametrize(("rows", "hidden"), MANY, ids=str)
+def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
+    input, grad = torch.randn(2, rows, hidden).half()
+    check_rms_norm_backward(launch, grad, input, torch.randn(hidden).half())
+
+
+def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch):
+    input, grad, added = torch.randn(3, 2, 4 * 2052)
+    check_rms_norm_backward(launch, grad, input, torch.randn(4 * 2052), added)
+
+
+def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
+    check_rms_norm_backward(launch, far_apart(), far_apart(), torch.randn(128))
+
+
+@pytest.mark.parametrize("hidden", [33, 128])
+@pytest.mark.parametrize("wanted", ["grad_input", "grad_weight"])
+def test_rms_norm_backward_of_one_gradient(launch, hidden, wanted):
+    """The other's memory is not there."""
+    input, grad = torch.randn(2, 5, hidden)
+    weight = torch.randn(hidden)
+    rrms = torch.rsqrt(input.square().mean(1))
+    scratch = torch.empty(5, hidden)
+    results = {
+        "grad_input": not_written(5, hidden, dtype=torch.float32),
+        "grad_weight": not_written(hidden, dtype=torch.float32),
+    }
+    grad_input, grad_weight = (
+        result if name == wanted else None for name, result in results.items()
+    )
+    operands = grad, hidden, input, hidden, weight, rrms, None
+    arguments = (*operands, grad_input, scratch, grad_weight, 5, hidden)
+    launch("rms_norm_backward", *arguments, folder="rms_norm")
+    assert not results[wanted].isnan().any()
