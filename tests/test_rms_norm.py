@@ -35,6 +35,14 @@ def test_equals_eager(device, dtype, hidden, with_weight):
 # [/correct]
 
 
+@pytest.mark.parametrize("rows", [3, 600])
+@pytest.mark.parametrize("hidden", [1024, 8192, 40960])
+def test_shapes_with_a_gpu_kernel_of_their_own(device, rows, hidden):
+    input = torch.randn(rows, hidden, device=device, dtype=torch.bfloat16)
+    weight = torch.randn(hidden, device=device, dtype=torch.bfloat16)
+    assert_close(opbook.rms_norm(input, weight), eager(input, weight))
+
+
 @pytest.mark.parametrize("shape", [(), (7,), (0, 5), (3, 0), (2, 3, 1), (2, 3, 4, 5)])
 def test_any_rank_or_the_same_error(device, shape):
     input = torch.randn(shape, device=device)

@@ -33,19 +33,29 @@ def gradients(function, grad, *tensors):
 
 
 # [against_eager]
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("hidden", [2, 3, 128, 4097])
-@pytest.mark.parametrize("rows", [1, 5, 300])
-def test_equals_eager(device, dtype, hidden, rows):
-    input, grad = torch.randn(2, rows, hidden, device=device, dtype=dtype)
-    weight = torch.randn(hidden, device=device, dtype=dtype)
-    rtol, atol = TOLERANCES[dtype]
+def check_against_exact(grad, input, weight):
+    rtol, atol = TOLERANCES[input.dtype]
     actual = gradients(lambda x, w: opbook.rms_norm(x, w, EPS), grad, input, weight)
     exact = exact_gradients(grad, input, weight)
     for got, want in zip(actual, exact, strict=True):
         # Sums of many terms cancel: bound the error by the largest element.
         atol = max(4 * rtol * want.abs().max().item(), atol)
         torch.testing.assert_close(got.double(), want, rtol=4 * rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", [2, 3, 128, 4096, 4097])
+@pytest.mark.parametrize("rows", [1, 5, 300])
+def test_equals_eager(device, dtype, hidden, rows):
+    input, grad = torch.randn(2, rows, hidden, device=device, dtype=dtype)
+    weight = torch.randn(hidden, device=device, dtype=dtype)
+    check_against_exact(grad, input, weight)
+
+
+def test_many_long_rows(device):
+    input, grad = torch.randn(2, 150, 24576, device=device, dtype=torch.bfloat16)
+    weight = torch.randn(24576, device=device, dtype=torch.bfloat16)
+    check_against_exact(grad, input, weight)
 
 
 # [/against_eager]
@@ -109,6 +119,19 @@ def test_the_backward_operator_computes_only_what_is_needed(device):
         assert [bool(g.numel()) for g in grads] == list(needs)
 
 
+@pytest.mark.parametrize("hidden", [24, 25])
+def test_what_is_added_to_the_input_gradient(device, hidden):
+    input, grad, added = torch.randn(3, 5, hidden, device=device)
+    weight = torch.randn(hidden, device=device)
+    _, rrms = torch.ops.opbook.rms_norm_forward(input, weight)
+    arguments = grad, input, weight, rrms, True, True
+    without, grad_weight = torch.ops.opbook.rms_norm_backward(*arguments)
+    transposed = added.t().contiguous().t()
+    for addend in (added, transposed):
+        sums = torch.ops.opbook.rms_norm_backward(*arguments, addend)
+        torch.testing.assert_close(sums, (without + added, grad_weight))
+
+
 def test_a_gradient_of_the_backward_operator_is_refused(device):
     input = torch.randn(3, 5, device=device, requires_grad=True)
     _, rrms = torch.ops.opbook.rms_norm_forward(input.detach())
@@ -149,9 +172,10 @@ def test_half_precision_error_is_no_worse_than_eagers(device, dtype):
         assert ours <= 1.001 * eagers
 
 
-def test_backward_repeats_to_the_bit(device):
-    input, grad = torch.randn(2, 1000, 257, device=device)
-    weight = torch.randn(257, device=device)
+@pytest.mark.parametrize("hidden", [256, 257])
+def test_backward_repeats_to_the_bit(device, hidden):
+    input, grad = torch.randn(2, 1000, hidden, device=device)
+    weight = torch.randn(hidden, device=device)
     first, second = (gradients(opbook.rms_norm, grad, input, weight) for _ in range(2))
     assert all(map(torch.equal, first, second))
 
@@ -194,6 +218,8 @@ def test_bad_arguments_of_backward_raise(device):
         backward(input[:, :4], input, weight, rrms, True, True)
     with pytest.raises(RuntimeError, match=r"rms_norm_backward.*rrms.*\[2\]"):
         backward(input, input, weight, rrms[:2], True, True)
+    with pytest.raises(RuntimeError, match=r"rms_norm_backward.*added.*\[3, 4\]"):
+        backward(input, input, weight, rrms, True, True, input[:, :4])
 
 
 # [in_place]
