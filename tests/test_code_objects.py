@@ -38,6 +38,7 @@ class Needs(NamedTuple):
     reductions: int  # over a warp, by xor shuffles
     barriers: int
     wide_loads: int  # at least, where the instantiation is vectorized
+    repeats: bool = False  # barriers in a loop, which a compiler may unroll
 
 
 # A kernel that is not listed is held to the general rules alone.
@@ -45,7 +46,12 @@ NEEDS = {
     "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "rms_norm_kernel": Needs(reductions=2, barriers=1, wide_loads=3),
+    "rms_norm_cluster_kernel": Needs(1, barriers=1, wide_loads=12, repeats=True),
+    "rms_norm_backward_kernel": Needs(1, barriers=3, wide_loads=5, repeats=True),
+    "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
 }
+# A load of one byte from global memory, as SASS or AMD ISA.
+BYTE_LOAD = re.compile(r"LDG\S*\.[US]8\b|load_(?:d16_)?(?:hi_)?(?:[us]byte|[ui]8)")
 
 
 def chip_of(target: str) -> Chip:
@@ -61,11 +67,12 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
     if (code.target, code.wave_size) != (target, chip.wave_size):
         found.append(f"built for {code.target} with waves of {code.wave_size}")
     for kernel in code.kernels:
-        found += [f"{kernel.name}: {fault}" for fault in kernel_faults(kernel, chip)]
+        kernels_faults = kernel_faults(kernel, code.listings[kernel.name], chip)
+        found += [f"{kernel.name}: {fault}" for fault in kernels_faults]
     return found
 
 
-def kernel_faults(kernel: codeobjects.Kernel, chip: Chip) -> list[str]:
+def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[str]:
     words = re.findall(r"\w+", kernel.name)
     function, *arguments = [word for word in words if word != "unsigned"]
     needs = NEEDS.get(function)
@@ -77,8 +84,12 @@ def kernel_faults(kernel: codeobjects.Kernel, chip: Chip) -> list[str]:
         found.append(f"{kernel.shuffles} shuffles, not {needs.reductions * steps}")
     if kernel.shuffles % steps:
         found.append(f"{kernel.shuffles} shuffles leave a warp's sum unfinished")
-    if needs and kernel.barriers != needs.barriers:
+    extra_barriers = kernel.barriers - needs.barriers if needs else 0
+    if extra_barriers < 0 or (extra_barriers and not needs.repeats):
         found.append(f"{kernel.barriers} barriers, not {needs.barriers}")
+    sizes = [BYTES[argument] for argument in arguments if argument in BYTES]
+    if byte_loads := len(BYTE_LOAD.findall(listing)) * (1 not in sizes):
+        found.append(f"{byte_loads} loads of one byte")
     if kernel.shared_bytes and not kernel.barriers:
         found.append("shared memory without a barrier")
     if kernel.spill_bytes:
@@ -129,33 +140,50 @@ def test_dependencies_are_the_compilers_own_record(compiled, source):
     assert all(path.is_file() for path in read)
 
 
-# Each plants a fault by replacing what the expression matches.
+# Each plants a fault: in this file, what the expression matches is replaced.
 MUTANTS = {
-    "half the shuffles": (r"lane_mask = kWarpSize / 2", "lane_mask = kWarpSize / 4"),
-    "no barrier": (r"__syncthreads\(\);", ""),
-    "32 lanes everywhere": (r"kWarpSize = 64;", "kWarpSize = 32;"),
-    "alignment not promised": (r"struct alignas\(.*\) Vector", "struct Vector"),
+    "half the shuffles": ("portable.h", "mask = kWarpSize / 2", "mask = kWarpSize / 4"),
+    "no barrier": ("portable.h", r"__syncthreads\(\);", ""),
+    "32 lanes everywhere": ("portable.h", "kWarpSize = 64;", "kWarpSize = 32;"),
+    "alignment not promised": (
+        "portable.h",
+        r"struct alignas\(.*\) Vector",
+        "struct Vector",
+    ),
+    "no barrier for many rows": ("row_sum.h", r"__syncthreads\(\);", ""),
+    "rows copied by bytes": (
+        "rms_norm/rms_norm_backward.h",
+        r"inputs\[k\] = row_x\[i\]",
+        "__builtin_memcpy(&inputs[k], row_x + i, sizeof(inputs[k]))",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("mutant", "target", "complaint"),
+    ("mutant", "source", "target", "complaint"),
     [
-        ("half the shuffles", "sm_90", "4 shuffles, not 5"),
-        ("half the shuffles", "gfx942", "5 shuffles, not 6"),
-        ("no barrier", "sm_90", "0 barriers, not 1"),
-        ("no barrier", "gfx942", "0 barriers, not 1"),
-        ("32 lanes everywhere", "gfx942", "5 shuffles, not 6"),
-        ("alignment not promised", "sm_90", "0 16-byte loads, not 3"),
+        ("half the shuffles", "rms_norm", "sm_90", "4 shuffles, not 5"),
+        ("half the shuffles", "rms_norm", "gfx942", "5 shuffles, not 6"),
+        ("no barrier", "rms_norm", "sm_90", "0 barriers, not 1"),
+        ("no barrier", "rms_norm", "gfx942", "0 barriers, not 1"),
+        ("32 lanes everywhere", "rms_norm", "gfx942", "5 shuffles, not 6"),
+        ("alignment not promised", "rms_norm", "sm_90", "0 16-byte loads, not 3"),
+        (
+            "no barrier for many rows",
+            "rms_norm_backward",
+            "gfx942",
+            "2 barriers, not 3",
+        ),
+        ("rows copied by bytes", "rms_norm_backward", "sm_90", "loads of one byte"),
     ],
 )
-def test_a_planted_fault_is_noticed(tmp_path, mutant, target, complaint):
+def test_a_planted_fault_is_noticed(tmp_path, mutant, source, target, complaint):
     csrc = shutil.copytree(CSRC, tmp_path / "csrc")
-    header = csrc / "portable.h"
-    text, planted = re.subn(*MUTANTS[mutant], header.read_text())
+    file, pattern, replacement = MUTANTS[mutant]
+    text, planted = re.subn(pattern, replacement, (csrc / file).read_text())
     assert planted == 1
-    header.write_text(text)
-    code = compile_or_skip(csrc / "rms_norm" / "rms_norm.cu", target, tmp_path)
+    (csrc / file).write_text(text)
+    code = compile_or_skip(csrc / "rms_norm" / f"{source}.cu", target, tmp_path)
     found = faults(code, target)
     assert any(complaint in fault for fault in found), found
 
