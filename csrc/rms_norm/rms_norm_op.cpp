@@ -1,4 +1,4 @@
-// opbook::rms_norm for PyTorch: schema, checks, the CPU kernel, and the call into the
+// opbook::rms_norm for PyTorch: schema, checks, the CPU kernels, and the call into the
 // GPU launcher. Everything here uses the LibTorch Stable ABI.
 #include <algorithm>
 #include <array>
@@ -7,113 +7,11 @@
 
 #include "../tensors.h"
 #include "rms_norm_backward.h"
+#include "rows.h"
 
 namespace opbook {
 
 namespace {
-
-// [checks]
-void check(const Tensor& input, const std::optional<Tensor>& weight) {
-  STD_TORCH_CHECK(
-      input.dim() >= 1,
-      "opbook::rms_norm: expected input to have at least 1 dimension, but got shape ",
-      shape_of(input));
-  if (!weight) return;
-  STD_TORCH_CHECK(weight->dim() == 1 && weight->size(0) == input.size(-1),
-                  "opbook::rms_norm: expected weight to have the shape of input's last "
-                  "dimension, [",
-                  input.size(-1), "], but got ", shape_of(*weight));
-  check_same_device("opbook::rms_norm", "weight", *weight, input);
-  STD_TORCH_CHECK(
-      !is_float8(weight->scalar_type()),
-      "opbook::rms_norm: weight of an 8-bit floating type can't be promoted; got ",
-      weight->scalar_type());
-}
-// [/checks]
-
-// [rows]
-// A tensor as a matrix: rows of the last dimension, `stride` elements apart.
-struct Rows {
-  Tensor tensor;
-  int64_t stride;
-};
-
-// The distance between rows when all leading dimensions collapse into one.
-std::optional<int64_t> row_stride_of(const Tensor& tensor) {
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
-  const int64_t last = tensor.dim() - 1;
-  if (sizes[last] != 1 && strides[last] != 1) return std::nullopt;
-  std::optional<int64_t> row_stride;
-  int64_t next_stride = 0;
-  for (int64_t d = last - 1; d >= 0; --d) {
-    if (sizes[d] == 1) continue;
-    if (!row_stride) {
-      row_stride = strides[d];
-    } else if (strides[d] != next_stride) {
-      return std::nullopt;
-    }
-    next_stride = strides[d] * sizes[d];
-  }
-  return row_stride.value_or(sizes[last]);
-}
-
-Rows rows_of(const Tensor& tensor) {
-  if (const auto stride = row_stride_of(tensor)) return {tensor, *stride};
-  return {torch::stable::contiguous(tensor), tensor.size(-1)};
-}
-// [/rows]
-
-// [cpu]
-// Sixteen partial sums: the compiler keeps them in vector registers, and adding rows in
-// sixteen strands loses less precision than one long chain.
-template <typename acc_t, typename Term>
-acc_t sum_in_strands(int64_t count, const Term& term) {
-  constexpr int kStrands = 16;
-  std::array<acc_t, kStrands> strands{};
-  int64_t i = 0;
-  for (; i + kStrands <= count; i += kStrands) {
-    for (int s = 0; s < kStrands; ++s) strands[s] += term(i + s);
-  }
-  for (; i < count; ++i) strands[0] += term(i);
-  acc_t sum = 0;
-  for (const acc_t strand : strands) sum += strand;
-  return sum;
-}
-
-template <typename scalar_t, typename weight_t>
-accumulate_t<scalar_t> rms_norm_row(const scalar_t* input, const weight_t* weight,
-                                    scalar_t* output, int64_t hidden,
-                                    accumulate_t<scalar_t> eps) {
-  using acc_t = accumulate_t<scalar_t>;
-  const acc_t sum_of_squares = sum_in_strands<acc_t>(hidden, [&](int64_t i) {
-    const acc_t value = static_cast<acc_t>(input[i]);
-    return value * value;
-  });
-  const acc_t rrms = reciprocal_rms(sum_of_squares / static_cast<acc_t>(hidden), eps);
-  if (weight == nullptr) {
-    for (int64_t i = 0; i < hidden; ++i) {
-      output[i] = static_cast<scalar_t>(static_cast<acc_t>(input[i]) * rrms);
-    }
-  } else {
-    for (int64_t i = 0; i < hidden; ++i) {
-      const acc_t normalized = static_cast<acc_t>(input[i]) * rrms;
-      output[i] = static_cast<scalar_t>(normalized * static_cast<acc_t>(weight[i]));
-    }
-  }
-  return rrms;
-}
-
-// Shares rows out to PyTorch's threads. The grain is ATen's: below 32768 elements,
-// waking a second thread costs more than it saves.
-template <typename Body>
-void for_each_row(int64_t rows, int64_t hidden, const Body& body) {
-  const int64_t rows_per_task = std::max<int64_t>(1, 32768 / hidden);
-  torch::stable::parallel_for(0, rows, rows_per_task, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) body(row);
-  });
-}
-// [/cpu]
 
 struct Cpu {
   explicit Cpu(const Tensor&) {}
@@ -235,26 +133,6 @@ struct Gpu : GpuOf {
 #endif
 
 // [run]
-ScalarType accumulate_dtype(const Tensor& input) {
-  return input.scalar_type() == ScalarType::Double ? ScalarType::Double
-                                                   : ScalarType::Float;
-}
-
-// Calls `function` with a typed pointer to the weight: null, the input's type, or, for
-// any other dtype, converted to the type that sums run in.
-template <typename scalar_t, typename Function>
-void with_weight(const std::optional<Tensor>& weight, const Tensor& input,
-                 const Function& function) {
-  if (!weight) return function(static_cast<const scalar_t*>(nullptr));
-  if (weight->scalar_type() == input.scalar_type()) {
-    const Tensor same = torch::stable::contiguous(*weight);
-    return function(data_of<scalar_t>(same));
-  }
-  const Tensor converted =
-      torch::stable::contiguous(torch::stable::to(*weight, accumulate_dtype(input)));
-  function(data_of<accumulate_t<scalar_t>>(converted));
-}
-
 // Hands the tensors to `device` as typed pointers. `rrms` may be null.
 template <typename Device>
 void normalize(const Device& device, const Rows& input,
@@ -281,7 +159,7 @@ void normalize(const Device& device, const Rows& input,
 template <typename Device>
 Tensor rms_norm(const Tensor& input, const std::optional<Tensor>& weight,
                 std::optional<double> eps) {
-  check(input, weight);
+  check_input("opbook::rms_norm", input, weight);
   const Device device(input);
   const Tensor output = torch::stable::new_empty(input, input.sizes());
   normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, nullptr);
@@ -295,38 +173,23 @@ template <typename Device>
 std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
                                             const std::optional<Tensor>& weight,
                                             std::optional<double> eps) {
-  check(input, weight);
+  check_input("opbook::rms_norm", input, weight);
   const Device device(input);
   const Tensor output = torch::stable::new_empty(input, input.sizes());
-  const auto sizes = input.sizes();
-  const torch::headeronly::IntHeaderOnlyArrayRef rows(sizes.data(), sizes.size() - 1);
-  const auto dtype = accumulate_dtype(input);
-  const Tensor rrms = input.numel() == 0  // no kernel runs that would write it
-                          ? torch::stable::new_zeros(input, rows, dtype)
-                          : torch::stable::new_empty(input, rows, dtype);
+  const Tensor rrms = new_rrms(input);
   normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, &rrms);
   return {output, rrms};
 }
 // [/forward]
 
 // [backward]
-void check_like_input(const char* name, const Tensor& tensor, const Tensor& input) {
-  constexpr auto kName = "opbook::rms_norm_backward";
-  STD_TORCH_CHECK(tensor.sizes().equals(input.sizes()) &&
-                      tensor.scalar_type() == input.scalar_type(),
-                  kName, ": expected ", name, " with input's shape ", shape_of(input),
-                  " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
-                  " and ", tensor.scalar_type());
-  check_same_device(kName, name, tensor, input);
-}
-
 void check_backward(const Tensor& grad, const Tensor& input,
                     const std::optional<Tensor>& weight, const Tensor& rrms,
                     const std::optional<Tensor>& added) {
   constexpr auto kName = "opbook::rms_norm_backward";
-  check(input, weight);
-  check_like_input("grad", grad, input);
-  if (added) check_like_input("added", *added, input);
+  check_input("opbook::rms_norm", input, weight);
+  check_like_input(kName, "grad", grad, input);
+  if (added) check_like_input(kName, "added", *added, input);
   const auto sizes = input.sizes();
   STD_TORCH_CHECK(
       rrms.sizes().equals({sizes.data(), sizes.size() - 1}) &&
@@ -432,7 +295,7 @@ void check_writable(const Tensor& input, const std::optional<Tensor>& weight) {
 template <typename Device>
 void rms_norm_in_place(const Tensor& input, const std::optional<Tensor>& weight,
                        std::optional<double> eps) {
-  check(input, weight);
+  check_input("opbook::rms_norm", input, weight);
   check_writable(input, weight);
   const Device device(input);
   const Rows rows = rows_of(input);

@@ -115,13 +115,12 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
 
 
 # [fake]
-@torch.library.register_fake("opbook::rms_norm")
-def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Shape, dtype, device and strides of the result, and the real kernel's errors."""
+def _check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
+    """Raise the real kernel's errors."""
     torch._check(
         input.dim() >= 1,
         lambda: (
-            "opbook::rms_norm: expected input to have at least 1 dimension, "
+            f"{op}: expected input to have at least 1 dimension, "
             f"but got shape {list(input.shape)}"
         ),
     )
@@ -129,17 +128,23 @@ def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> 
         torch._check(
             weight.dim() == 1 and weight.shape[0] == input.shape[-1],
             lambda: (
-                "opbook::rms_norm: expected weight to have the shape of input's "
+                f"{op}: expected weight to have the shape of input's "
                 f"last dimension, [{input.shape[-1]}], but got {list(weight.shape)}"
             ),
         )
         torch._check(
             weight.device == input.device,
             lambda: (
-                "opbook::rms_norm: expected weight on the device of input "
+                f"{op}: expected weight on the device of input "
                 f"({input.device}), but got {weight.device}"
             ),
         )
+
+
+@torch.library.register_fake("opbook::rms_norm")
+def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Shape, dtype, device and strides of the result."""
+    _check_shapes(input, weight)
     return input.new_empty(input.shape)
 
 
@@ -191,9 +196,9 @@ def _needs(ctx) -> tuple[bool, bool]:
 
 
 def _gradients(ctx, grad, input, weight, rrms):
+    need_input, need_weight = needed = _needs(ctx)
     if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
-        return _differentiable_gradients(ctx, grad, input, weight)
-    need_input, need_weight = _needs(ctx)
+        return *_differentiable_gradients(needed, grad, input, weight, ctx.eps), None
     grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
         grad, input, weight, rrms, need_input, need_weight
     )
@@ -211,13 +216,12 @@ torch.library.register_autograd(
 
 
 # [autograd_rest]
-def _differentiable_gradients(ctx, grad, input, weight):
+def _differentiable_gradients(needed, grad, input, weight, eps):
     """The same gradients, as a graph that autograd can differentiate again."""
-    needed = _needs(ctx)
     wanted = [t for t, need in zip((input, weight), needed, strict=True) if need]
-    output = _composite(input, weight, ctx.eps)
+    output = _composite(input, weight, eps)
     found = iter(torch.autograd.grad(output, wanted, grad, create_graph=True))
-    return *(next(found) if need else None for need in needed), None
+    return tuple(next(found) if need else None for need in needed)
 
 
 def _composite(input: Tensor, weight: Tensor | None, eps: float | None) -> Tensor:
