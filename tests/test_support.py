@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import opbook
-from eager import assert_same_outcome, outcome
+from eager import assert_same_outcome, outcome, results
 from gpu import needs_gpu
 
 DTYPES = (
@@ -44,6 +44,9 @@ class Sample:
 
 SAMPLES = {
     "add_one": Sample(lambda x: x + 1, ((3, 8),)),
+    "add_rms_norm": Sample(
+        lambda x, r: (F.rms_norm(x + r, x.shape[-1:]), x + r), ((3, 8), (3, 8))
+    ),
     "linear_gelu": Sample(lambda *args: F.gelu(F.linear(*args)), ((3, 8), (4, 8))),
     "matmul": Sample(torch.mm, ((3, 8), (8, 4))),
     "rms_norm": Sample(lambda x: F.rms_norm(x, x.shape[-1:]), ((3, 8),)),
@@ -91,7 +94,8 @@ def support(name: str, device: str, dtype: torch.dtype) -> str:
         assert_same_outcome(ours, theirs)
     else:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    assert ours.stride() == theirs.stride()
+    for one, other in zip(results(ours), results(theirs), strict=True):
+        assert one.stride() == other.stride()
     return "native" if called.native else "eager"
 
 

@@ -11,11 +11,12 @@ except ImportError as error:
     error.add_note(f"To learn why, run: python {__path__[0]}/doctor.py")
     raise
 from opbook.ops.add_one import add_one
+from opbook.ops.add_rms_norm import add_rms_norm
 from opbook.ops.linear_gelu import linear_gelu
 from opbook.ops.matmul import matmul
 from opbook.ops.rms_norm import rms_norm, rms_norm_
 
-__all__ = ["add_one", "linear_gelu", "matmul", "rms_norm", "rms_norm_"]
+__all__ = ["add_one", "add_rms_norm", "linear_gelu", "matmul", "rms_norm", "rms_norm_"]
 
 
 def __getattr__(name: str) -> object:

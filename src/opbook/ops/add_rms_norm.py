@@ -1,0 +1,174 @@
+"""An addition and RMSNorm: ``torch.ops.opbook.add_rms_norm`` and its gradient."""
+
+import torch
+from torch import Tensor
+
+from opbook.ops.rms_norm import (
+    _accumulate_dtype,
+    _check_kinds,
+    _check_shapes,
+    _differentiable_gradients,
+    _needs_grad,
+    rms_norm,
+)
+
+
+# [interface]
+def add_rms_norm(
+    input: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Add two tensors and normalize the sum; return both results.
+
+    The same as ``sum = input + residual`` and ``output = rms_norm(sum, weight, eps)``,
+    without reading the sum from memory again. The sum is rounded to the dtype before it
+    is normalized, as eager rounds it.
+
+    Args:
+        input: As in :func:`rms_norm`.
+        residual: Shape, dtype and device of ``input``, any strides. It is not
+            broadcast: pass ``residual.expand_as(input)``, which copies nothing. Nor is
+            its dtype promoted.
+        weight: As in :func:`rms_norm`.
+        eps: As in :func:`rms_norm`.
+
+    Returns:
+        ``output`` and ``sum``, contiguous tensors of ``input``'s shape and dtype.
+
+    Raises:
+        TypeError: ``input``, ``residual`` or ``weight`` is no tensor, or ``eps`` no
+            real number.
+        NotImplementedError: The dtype or layout of ``input`` has no kernel.
+        RuntimeError: ``input`` has no dimension, or ``residual`` or ``weight`` does not
+            fit it.
+
+    Example:
+        >>> opbook.add_rms_norm(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 3.0]))
+        (tensor([0.8485, 1.1314]), tensor([3., 4.]))
+    """
+    _check_kinds(input, weight, eps, "opbook.add_rms_norm")
+    if not isinstance(residual, Tensor):
+        raise TypeError(
+            "opbook.add_rms_norm: residual must be a Tensor, "
+            f"but got {type(residual).__name__}"
+        )
+    if input.is_complex():
+        _check_residual(input, residual)
+        sum = (input + residual).contiguous()
+        return rms_norm(sum, weight, eps), sum
+    if _needs_grad(input, residual, weight):
+        return torch.ops.opbook.add_rms_norm_forward(input, residual, weight, eps)[:2]
+    return torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
+
+
+# [/interface]
+
+
+def _check_residual(input: Tensor, residual: Tensor) -> None:
+    op = "opbook::add_rms_norm"
+    torch._check(
+        residual.shape == input.shape and residual.dtype == input.dtype,
+        lambda: (
+            f"{op}: expected residual with input's shape {list(input.shape)} and dtype "
+            f"{input.dtype}, but got {list(residual.shape)} and {residual.dtype}"
+        ),
+    )
+    torch._check(
+        residual.device == input.device,
+        lambda: (
+            f"{op}: expected residual on the device of input ({input.device}), "
+            f"but got {residual.device}"
+        ),
+    )
+
+
+# [fake]
+@torch.library.register_fake("opbook::add_rms_norm")
+def _(input, residual, weight=None, eps=None):
+    _check_shapes(input, weight, "opbook::add_rms_norm")
+    _check_residual(input, residual)
+    return input.new_empty(input.shape), input.new_empty(input.shape)
+
+
+@torch.library.register_fake("opbook::add_rms_norm_forward")
+def _(input, residual, weight=None, eps=None):
+    output, sum = torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
+    rrms = input.new_empty(input.shape[:-1], dtype=_accumulate_dtype(input))
+    return output, sum, rrms
+
+
+# [/fake]
+
+
+# [autograd]
+def _setup_forward(ctx, inputs, output):
+    _, _, weight, ctx.eps = inputs
+    _, sum, rrms = output
+    ctx.mark_non_differentiable(rrms, *_without_gradient(ctx, sum))
+    ctx.set_materialize_grads(False)  # an output that nobody used has no gradient
+    ctx.save_for_backward(sum, weight, rrms)
+
+
+def _without_gradient(ctx, sum):
+    """The sum does not depend on the weight, so it may have no gradient."""
+    return () if any(ctx.needs_input_grad[:2]) else (sum,)
+
+
+def _backward_forward(ctx, grad_output, grad_sum, _):
+    return _gradients(ctx, grad_output, grad_sum, *ctx.saved_tensors)
+
+
+def _gradients(ctx, grad_output, grad_sum, sum, weight, rrms):
+    """Both inputs have the gradient of the sum."""
+    if grad_output is None:
+        return grad_sum, grad_sum, None, None
+    need_input, need_residual, need_weight = _needs(ctx)
+    needed = need_input or need_residual, need_weight
+    if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
+        grad_input, grad_weight = _differentiable_gradients(
+            needed, grad_output, sum, weight, ctx.eps
+        )
+        if grad_sum is not None:
+            grad_input = grad_input + grad_sum
+    else:
+        grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
+            grad_output, sum, weight, rrms, *needed, grad_sum
+        )
+    return (
+        grad_input if need_input else None,
+        grad_input if need_residual else None,
+        grad_weight if need_weight else None,
+        None,
+    )
+
+
+def _needs(ctx) -> tuple[bool, bool, bool]:
+    """Who wants a gradient; a weight left out is not listed."""
+    return (*ctx.needs_input_grad, False)[:3]
+
+
+torch.library.register_autograd(
+    "opbook::add_rms_norm_forward", _backward_forward, setup_context=_setup_forward
+)
+# [/autograd]
+
+
+def _setup(ctx, inputs, output):
+    _, _, weight, ctx.eps = inputs
+    _, sum = output
+    ctx.mark_non_differentiable(*_without_gradient(ctx, sum))
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(sum, weight)
+
+
+def _backward(ctx, grad_output, grad_sum):
+    """For who calls the operator itself: it kept no rrms, so compute it again."""
+    sum, weight = ctx.saved_tensors
+    with torch.no_grad():
+        _, rrms = torch.ops.opbook.rms_norm_forward(sum, weight, ctx.eps)
+    return _gradients(ctx, grad_output, grad_sum, sum, weight, rrms)
+
+
+torch.library.register_autograd("opbook::add_rms_norm", _backward, setup_context=_setup)
