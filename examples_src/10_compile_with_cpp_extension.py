@@ -46,7 +46,12 @@ print(device, [source.name for source in sources])
 # registered only once per process. These flags rename the C++ namespace, and with it
 # the operator's, so that your edit runs beside the installed version.
 
-flags = ["-O3", "-Dopbook=opbook_jit", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
+flags = [
+    "-O3",
+    "-std=c++20",
+    "-Dopbook=opbook_jit",
+    "-DTORCH_TARGET_VERSION=0x020b000000000000",
+]
 flags += ["-DUSE_CUDA"] if gpu else []
 
 # %%
