@@ -54,15 +54,18 @@ for target, compiled in code.items():
 
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
-# 64 of this AMD chip. A shuffle moves 32 bits, so a double takes two. Code that assumes
-# 32 lanes everywhere would show 5 here, and add up half of each wave.
+# 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
+# A shuffle moves 32 bits, so a double takes two. Code that assumes 32 lanes everywhere
+# would show 5 for each sum here, and add up half of each wave.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
     for kernel in compiled.kernels:
         if kernel.barriers:  # the kernels that reduce over a block
-            assert kernel.shuffles == steps * (2 if "double" in kernel.name else 1)
-    print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per reduction")
+            words = 2 if "double" in kernel.name else 1
+            sums = 1 if "cluster" in kernel.name else 2  # a cluster's blocks loop
+            assert kernel.shuffles == sums * steps * words
+    print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 
 # %%
 # A row that fits the registers is loaded without a loop. A longer one has a loop, which
