@@ -44,9 +44,9 @@ charts.times(axis, medians, slowest)
 charts.show(axis)
 
 # %%
-# The targets are this project's own. One is met when ``opbook`` reaches it and no peer
-# of the same run is ahead by more than the noise. They stand in
-# ``benchmarks/gpu/targets.py``.
+# The targets are this project's own, in ``benchmarks/gpu/targets.py``. The verdict also
+# says when a peer of the same run is ahead by more than the noise. What ``ncu`` says of
+# the missing percents is in :doc:`/explain/how_it_got_fast`.
 
 charts.share_table(rms_norm, "forward")
 
