@@ -4,6 +4,9 @@
 #include <musa_runtime.h>
 #define OPBOOK_GPU_COMPILER 1
 using gpuStream_t = musaStream_t;
+#define gpuDeviceGetAttribute musaDeviceGetAttribute
+#define gpuDeviceMultiprocessorCount musaDevAttrMultiProcessorCount
+#define gpuGetDevice musaGetDevice
 #define gpuGetLastError musaGetLastError
 #define gpuGetErrorString musaGetErrorString
 #define gpuSuccess musaSuccess
