@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from html import escape
+from operator import ge, itemgetter, le
 
 if importlib.util.find_spec("matplotlib") is None:
     print("skipped: needs matplotlib (pip install matplotlib)")
@@ -130,45 +131,38 @@ class Table:
         return f'<div class="pst-scrollable-table-container">{table}</div>'
 
 
-def verdict(reached: bool, ahead: bool) -> str:
+def verdict(reached: bool, ahead: bool = True) -> str:
     """Whether the target is met, and whether a peer is ahead by more than noise."""
     return ("met" if reached else "missed") + ("" if ahead else ", a peer is ahead")
 
 
 def share_table(results: measured.Results, task: str) -> Table:
     """Targets of a task, what was measured, and the best peer of the same run."""
-    lines = []
-    for shape, target in targets.SHARES[task].items():
-        rows = results.where(task=task, shape=list(shape))
-        ours = next(row for row in rows if row["contender"] == "opbook")
-        peer = measured.fastest_peer(rows)
-        share, ahead = results.share(ours), is_ahead(ours, peer)
-        lines.append(
-            [
-                measured.shape_of(ours),
-                f"{target:.0%}",
-                f"{share:.1%}",
-                f"{results.share(peer):.1%}, {peer['contender']}",
-                verdict(share >= target, ahead),
-            ]
-        )
-    return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
+    shares = targets.SHARES[task]
+    return _target_table(results, task, shares, results.share, "{:.1%}", "{:.0%}", ge)
 
 
 def time_table(results: measured.Results, task: str, shapes: list) -> Table:
     """As :func:`share_table`, in microseconds, for the small shapes."""
-    target, lines = targets.MICROSECONDS[task], []
-    for shape in shapes:
-        rows = results.where(task=task, shape=shape)
+    times = {tuple(shape): targets.MICROSECONDS[task] for shape in shapes}
+    words = "{:.1f} µs"
+    return _target_table(results, task, times, itemgetter("median"), words, words, le)
+
+
+def _target_table(results, task, goals, measure, words, goal_words, reaches) -> Table:
+    """A line for each shape of ``goals``; ``reaches`` compares ours with the goal."""
+    lines = []
+    for shape, goal in goals.items():
+        rows = results.where(task=task, shape=list(shape))
         ours = next(row for row in rows if row["contender"] == "opbook")
         peer = measured.fastest_peer(rows)
         lines.append(
             [
                 measured.shape_of(ours),
-                f"{target:.1f} µs",
-                f"{ours['median']:.1f} µs",
-                f"{peer['median']:.1f} µs, {peer['contender']}",
-                verdict(ours["median"] <= target, is_ahead(ours, peer)),
+                goal_words.format(goal),
+                words.format(measure(ours)),
+                f"{words.format(measure(peer))}, {peer['contender']}",
+                verdict(reaches(measure(ours), goal), is_ahead(ours, peer)),
             ]
         )
     return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
@@ -183,8 +177,8 @@ def ratio_table(results: measured.Results) -> Table:
             times = {row["contender"]: row["median"] for row in rows}
             for other, target in others.items():
                 ratio = times["opbook"] / times[other]
-                said = "met" if ratio <= target else "missed"
-                line = [form, dtype, other, f"{target:.2f}", f"{ratio:.3f}", said]
+                found = verdict(ratio <= target)
+                line = [form, dtype, other, f"{target:.2f}", f"{ratio:.3f}", found]
                 lines.append(line)
     return Table(["form", "dtype", "against", "at most", "measured", "verdict"], lines)
 
