@@ -250,6 +250,12 @@ def test_expected_failure_that_does_not_fail(book):
     assert "expected to fail" in book.fails()
 
 
+@pytest.mark.parametrize("code", ["", "# A comment is no code."])
+def test_empty_block_fails(book, code):
+    book.page(run_block("python", code))
+    assert "the block is empty" in book.fails()
+
+
 def test_block_that_ends_its_process(book):
     book.page("```{run} python\nimport os\nos.abort()\n```")
     assert "SIGABRT" in book.fails()
@@ -626,7 +632,10 @@ def test_play_a_notebook(book):
         "import inspect\n\n\ndef twice(x):\n    return 2 * x\n",
         "print('from', __name__)\ninspect.getsource(twice).strip()",
         "twice(21)",
+        "twice(22);",
         "None",
+        "# A comment alone.",
+        "",
     ]
     cells = [{"cell_type": "code", "source": [cell]} for cell in cells]
     cells.insert(1, {"cell_type": "markdown", "source": ["not code"]})

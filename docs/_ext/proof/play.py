@@ -6,16 +6,14 @@ What it prints is the output of the recording. Its figures go, as data, to the f
 RECORD_DATA names.
 """
 
-import ast
 import json
-import linecache
 import os
 import runpy
 import sys
 import types
 from pathlib import Path
 
-from . import figures
+from . import figures, repl
 
 
 def play(path: Path) -> None:
@@ -39,16 +37,7 @@ def play_notebook(path: Path) -> None:
 
 def run_cell(code: str, name: str, namespace: dict) -> None:
     """Run a cell, and print the value of an expression at its end."""
-    # Triton and tracebacks ask for the source of what the cell defines.
-    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-    statements = ast.parse(code, name)
-    last = statements.body[-1] if statements.body else None
-    if not isinstance(last, ast.Expr):
-        exec(compile(statements, name, "exec"), namespace)
-        return
-    statements.body.pop()
-    exec(compile(statements, name, "exec"), namespace)
-    value = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
+    value = repl.evaluate(repl.parse(code, name), name, namespace)
     if value is not None and not code.rstrip().endswith(";"):
         print(repr(value))
 

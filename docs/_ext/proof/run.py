@@ -1,6 +1,5 @@
 """Run code in a process of its own, and note what it read and which lines it ran."""
 
-import ast
 import contextlib
 import ctypes
 import datetime
@@ -9,7 +8,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import linecache
 import multiprocessing
 import os
 import re
@@ -27,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import compiles, evidence, page
+from . import compiles, evidence, page, repl
 from .evidence import ROOT, Record, relative
 from .page import Block, Result
 
@@ -391,18 +389,13 @@ def _flush() -> None:
 
 def _run_python(title: str, block: Block, result: Result) -> None:
     """Run code like a REPL: the value of a last expression is printed."""
-    source = block.code + "\n"
-    # Tracebacks and inspect.getsource, which triton.jit uses, find the text here.
-    linecache.cache[title] = (len(source), None, source.splitlines(True), title)
-    namespace = sys.modules["__main__"].__dict__
     try:
-        tree = ast.parse(source, title)
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, title, "exec"), namespace)
-        if last:
-            value = eval(compile(ast.Expression(last.value), title, "eval"), namespace)
-            if value is not None:
-                print(repr(value))
+        tree = repl.parse(block.code, title)
+        if not tree.body:
+            raise ValueError("the block is empty")
+        value = repl.evaluate(tree, title, vars(sys.modules["__main__"]))
+        if value is not None:
+            print(repr(value))
     except SystemExit as stop:
         if stop.code not in (None, 0):
             skip = str(stop.code).startswith("skip: ")
