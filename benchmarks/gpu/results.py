@@ -1,6 +1,5 @@
 """What the benchmarks measured: now where there is a GPU, else from the recording."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -11,6 +10,9 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from proof import record  # noqa: E402  found through the line above
+
 OURS = ("opbook", "opbook.triton")
 LIMITS = ("copy", "F.linear", "product")
 Row = dict
@@ -52,25 +54,19 @@ class Results:
 
 def read(name: str) -> Results:
     """The results of benchmarks/gpu/NAME.py."""
-    file = ROOT / "docs" / "recordings" / f"benchmark_{name}_h200.json"
     if torch.cuda.is_available():
         return Results(json.loads(_measured(name).read_text()), "measured here")
-    if not file.exists():
+    entry = record.manifest()[f"benchmark_{name}_h200"]
+    if not entry.file.exists():
         raise FileNotFoundError(
-            f"{file.relative_to(ROOT)} is missing: on a GPU, run "
-            f"`PYTHONPATH=docs/_ext python3 -m proof.record {file.stem}`"
+            f"{entry.file.relative_to(ROOT)} is missing: on a GPU, run "
+            f"`PYTHONPATH=docs/_ext python3 -m proof.record {entry.name}`"
         )
-    recording = json.loads(file.read_text())
+    recording = json.loads(entry.file.read_text())
     origin = f"recorded {recording['date']}"
-    if not all(map(_unchanged, *zip(*recording["sources"].items(), strict=True))):
-        origin += "\nstale: its sources have changed since"
+    if record.changes(entry.name, recording):
+        origin += "\nstale: its sources or command have changed since"
     return Results(recording["data"], origin)
-
-
-def _unchanged(name: str, digest: str) -> bool:
-    """Whether a file is still the one that was recorded."""
-    file = ROOT / name
-    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == digest
 
 
 def _measured(name: str) -> Path:
