@@ -6,7 +6,6 @@ of the switches takes a process of its own: neg_child.py.
 
 import functools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import emulated
+from environment import without
 from gpu import HAS_GPU
 from opbook.overrides import override
 
@@ -27,11 +27,9 @@ CHECKS = ("inputs", "views", "refused", "gradients", "transforms", "inference")
 @functools.cache
 def child(device: str, *switches: tuple[str, str]) -> dict:
     """What neg_child.py found, with these switches set and no others."""
-    ours = [name for name in os.environ if name.startswith("OPBOOK_")]
-    environment = {k: v for k, v in os.environ.items() if k not in ours}
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("neg_child.py"), device],
-        env=environment | {"TORCH_CPP_LOG_LEVEL": "ERROR"} | dict(switches),
+        env=without("OPBOOK_") | {"TORCH_CPP_LOG_LEVEL": "ERROR"} | dict(switches),
         capture_output=True,
         text=True,
         check=False,

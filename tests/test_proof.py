@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from environment import BOOK, without
+
 pytest.importorskip("sphinx", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
 
@@ -78,15 +80,10 @@ class Book:
     def build(self, *options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
         command += ["-d", "build/doctrees", *options, "docs", "build/html"]
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PROOF_", "COVERAGE_"))
-        }
         return subprocess.run(
             command,
             cwd=self.root,
-            env=environment,
+            env=without(*BOOK),
             capture_output=True,
             text=True,
             check=False,
@@ -795,11 +792,10 @@ def test_pytest_reads_the_pages(book):
         """)
     book.write("docs/other.md", "```{run} python\n:needs: no_such_module\n1\n```\n")
     command = [sys.executable, "-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROOF_")}
     done = subprocess.run(
         command,
         cwd=book.root,
-        env=environment,
+        env=without(*BOOK),
         capture_output=True,
         text=True,
         check=False,

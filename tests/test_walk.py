@@ -5,7 +5,6 @@ nothing else of the project, under other names. The commands and the Python of t
 are then run there, in order, in an environment of its own.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,8 @@ import venv
 from pathlib import Path
 
 import pytest
+
+from environment import BOOK, without
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("[0-9]*.md"))
@@ -81,8 +82,7 @@ def python(project) -> Path:
 
 
 def run(project: Path, *command: object) -> subprocess.CompletedProcess:
-    clean = ("PYTHONPATH", "PROOF_", "COVERAGE_", "DIST_EXTRA_CONFIG", "PYTEST_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(clean)}
+    environment = without(*BOOK, "PYTHONPATH", "DIST_EXTRA_CONFIG", "PYTEST_")
     return subprocess.run(
         list(map(str, command)), cwd=project, env=environment, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
