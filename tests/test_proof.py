@@ -731,6 +731,23 @@ def test_pages_come_and_go(book):
     assert not list((book.root / "build/proof/records").glob("page-other*"))
 
 
+def test_error_table(book):
+    book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
+    book.page("```{toctree}\nerrors\nother\n```")
+    book.page("```{error-table}\n```", name="errors")
+    fails = run_block("python", "1 / 0", ":fails: ZeroDivision", ":cause: CAUSE")
+    for cause in ("a zero", "a nought"):
+        book.page(fails.replace("CAUSE", cause), name="other")
+        book.passes()
+        assert "1 errors" in book.html("errors")
+        assert "<code>ZeroDivisionError: division by zero</code>" in book.html("errors")
+        assert f"<td>{cause}</td>" in book.html("errors")
+        assert 'href="other.html#block-0"' in book.html("errors")
+    book.page("Nothing fails.", name="other")
+    book.passes()
+    assert "0 errors" in book.html("errors")
+
+
 def test_topics(book):
     book.write("docs/index.md", "---\ntopics: [2]\n---\n\n# Title\n")
     book.page("```{topic-coverage}\n```", name="coverage")
@@ -741,6 +758,9 @@ def test_topics(book):
         "2": {"title": "Two", "pages": ["index"]},
     }
     assert "1 of 2 topics" in book.html("coverage")
+    book.write("docs/topics.toml", TOPICS.replace('"One"', '"First"'))
+    book.passes("-D", "suppress_warnings=toc.not_included")
+    assert "First" in book.html("coverage")
     book.write("docs/index.md", "---\ntopics: [3]\n---\n\n# Title\n")
     assert "there is no topic 3" in book.fails(
         "-D", "suppress_warnings=toc.not_included"

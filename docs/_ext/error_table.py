@@ -1,49 +1,19 @@
-"""``error-table``: the errors that pages of the book meet, each with cause and cure."""
+"""``error-table``: the errors that pages of the book meet, each with cause and cure.
+
+It has every block that fails on purpose, says why, and did fail in this build.
+"""
 
 import re
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
-
-from proof import page
+from proof import page, tables
 from proof.evidence import store
 from proof.run import blocks_digest
 
 
-class error_table(nodes.General, nodes.Element):
-    """The place of the table, filled when the page is written."""
-
-
-class ErrorTable(SphinxDirective):
-    """Every block that fails on purpose, says why, and did fail in this build."""
-
-    def run(self) -> list[nodes.Node]:
-        self.env.error_table["page"] = self.env.docname
-        return [error_table()]
-
-
-def prepare(app) -> None:
-    if not hasattr(app.env, "error_table"):
-        app.env.error_table = {"page": "", "errors": []}
-
-
-def purge(app, env, docname) -> None:
-    if env.error_table["page"] == docname:
-        env.error_table["page"] = ""
-
-
-def collect(app, env) -> list[str]:
-    """Write the page again when an error came, went or changed."""
-    found = errors(env)
-    changed = found != env.error_table["errors"]
-    env.error_table["errors"] = found
-    return [env.error_table["page"]] if changed and env.error_table["page"] else []
-
-
-def errors(env) -> list[tuple[str, int, str, str]]:
+def errors(app, env) -> list[tuple[str, int, str, str]]:
     """Page, number of the block among the page's claims, diagnostic, cause."""
     found = []
     for docname in sorted(env.all_docs):
@@ -71,15 +41,8 @@ def diagnostic(block: page.Block, text: str) -> str:
     return line if len(line) <= 200 else f"{line[:200]} …"
 
 
-def show(app, doctree, docname) -> None:
-    for node in list(doctree.findall(error_table)):
-        html = _html(app, docname) if app.builder.format == "html" else ""
-        node.replace_self(nodes.raw("", html, format="html"))
-
-
-def _html(app, here: str) -> str:
+def _html(app, here: str, known: list) -> str:
     rows = []
-    known = app.env.error_table["errors"]
     for docname, found in groupby(known, lambda error: error[0]):
         address = app.builder.get_relative_uri(here, docname)
         title = escape(app.env.titles[docname].astext())
@@ -105,10 +68,5 @@ def _inline(text: str) -> str:
 
 
 def setup(app):
-    app.add_node(error_table)
-    app.add_directive("error-table", ErrorTable)
-    app.connect("builder-inited", prepare)
-    app.connect("env-purge-doc", purge)
-    app.connect("env-updated", collect)
-    app.connect("doctree-resolved", show)
-    return {"version": "1", "env_version": 2, "parallel_read_safe": False}
+    tables.add(app, "error-table", errors, _html)
+    return {"version": "1", "env_version": 3, "parallel_read_safe": False}

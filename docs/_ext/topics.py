@@ -14,6 +14,7 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from proof import tables
 from proof.evidence import write_json
 
 logger = logging.getLogger(__name__)
@@ -30,39 +31,19 @@ class Topics(SphinxDirective):
         return []
 
 
-class coverage(nodes.General, nodes.Element):
-    """The place of the table, filled when the page is written."""
-
-
-class Coverage(SphinxDirective):
-    """``{topic-coverage}``: every topic with the pages that teach it."""
-
-    def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(_file(self.env.srcdir)))
-        self.env.topics_page = self.env.docname
-        return [coverage()]
-
-
-def _file(srcdir) -> Path:
-    return Path(srcdir, "topics.toml")
-
-
 def prepare(app) -> None:
     if not hasattr(app.env, "topics_of_scripts"):
         app.env.topics_of_scripts = {}
-        app.env.topics_shown = None
-        app.env.topics_page = None
 
 
 def purge(app, env, docname) -> None:
     env.topics_of_scripts.pop(docname, None)
-    if env.topics_page == docname:
-        env.topics_page = None
 
 
-def collect(app, env) -> list[str]:
-    """Write coverage.json; write the page again when the table has changed."""
-    topics = tomllib.loads(_file(app.srcdir).read_text(encoding="utf-8"))["topic"]
+def collect(app, env) -> dict[str, dict]:
+    """Every topic with the pages that teach it; write coverage.json."""
+    text = Path(app.srcdir, "topics.toml").read_text(encoding="utf-8")
+    topics = tomllib.loads(text)["topic"]
     table = {str(topic.pop("number")): topic | {"pages": []} for topic in topics}
     for docname in sorted(env.all_docs):
         front_matter = env.metadata[docname].get("topics", "")
@@ -77,19 +58,10 @@ def collect(app, env) -> list[str]:
         for number, topic in table.items()
     }
     write_json(Path(app.outdir, "coverage.json"), {"topics": data})
-    changed = table != env.topics_shown
-    env.topics_shown = table
-    return [env.topics_page] if changed and env.topics_page else []
+    return table
 
 
-def show(app, doctree, docname) -> None:
-    for node in list(doctree.findall(coverage)):
-        html = _html(app, docname) if app.builder.format == "html" else ""
-        node.replace_self(nodes.raw("", html, format="html"))
-
-
-def _html(app, here: str) -> str:
-    table = app.env.topics_shown
+def _html(app, here: str, table: dict[str, dict]) -> str:
     done = sum(bool(topic["pages"]) for topic in table.values())
     json = "../" * here.count("/") + "coverage.json"
     parts = [
@@ -120,11 +92,8 @@ def _row(app, here: str, number: str, topic: dict) -> str:
 
 
 def setup(app):
-    app.add_node(coverage)
     app.add_directive("topics", Topics)
-    app.add_directive("topic-coverage", Coverage)
     app.connect("builder-inited", prepare)
     app.connect("env-purge-doc", purge)
-    app.connect("env-updated", collect)
-    app.connect("doctree-resolved", show)
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    tables.add(app, "topic-coverage", collect, _html)
+    return {"version": "1", "env_version": 2, "parallel_read_safe": False}

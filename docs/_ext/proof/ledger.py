@@ -3,25 +3,14 @@
 from collections import Counter
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
 
-from .origins import KINDS
+from .evidence import write_json
+from .origins import KINDS, rows
 
 _NAMES = [kind.replace("_", " ") for kind in KINDS]
-
-
-class ledger(nodes.General, nodes.Element):
-    """The place of the table, filled when the page is written."""
-
-
-class Ledger(SphinxDirective):
-    """``{ledger}``: counts in total and for each page, then every block."""
-
-    def run(self) -> list[nodes.Node]:
-        self.env.proof["ledger"] = self.env.docname
-        return [ledger()]
 
 
 def anchor(docname: str) -> str:
@@ -29,24 +18,31 @@ def anchor(docname: str) -> str:
     return f"blocks-{nodes.make_id(docname)}"
 
 
-def table(data: dict, titles: dict[str, str], link, json: str) -> str:
-    """The ledger as HTML.
+def collect(app, env) -> dict:
+    """The origin of every block; write ledger.json."""
+    claims, origins = env.proof["claims"], env.proof["origins"]
+    data = rows(
+        (docname, claim, origin)
+        for docname in sorted(claims)
+        for claim, origin in zip(claims[docname], origins[docname], strict=True)
+    )
+    write_json(Path(app.outdir, "ledger.json"), data)
+    return data
 
-    Args:
-        data: what ledger.json holds.
-        titles: title of each page.
-        link: a function from the name of a page to its address.
-        json: the address of ledger.json.
-    """
+
+def html(app, here: str, data: dict) -> str:
+    """Counts in total and for each page, then every block."""
+    titles = {name: title.astext() for name, title in app.env.titles.items()}
+    json = "../" * here.count("/") + "ledger.json"
     pages = [(name, list(g)) for name, g in groupby(data["blocks"], _page)]
     head = "".join(f'<th scope="col">{name}</th>' for name in ["page", *_NAMES])
     total = _counts("all pages", data["counts"])
     body = [
         _counts(
             f'<a href="#{anchor(name)}">{escape(titles[name])}</a>',
-            Counter(row["origin"] for row in rows),
+            Counter(row["origin"] for row in found),
         )
-        for name, rows in pages
+        for name, found in pages
     ]
     parts = [
         f'<p>The same table for programs: <a href="{json}">ledger.json</a>.</p>',
@@ -54,8 +50,9 @@ def table(data: dict, titles: dict[str, str], link, json: str) -> str:
         f'<table class="table proof-counts"><thead><tr>{head}</tr></thead>',
         f"<tbody>{total}{''.join(body)}</tbody></table></div>",
     ]
-    for name, rows in pages:
-        parts.append(_blocks(name, rows, titles[name], link(name)))
+    for name, found in pages:
+        address = app.builder.get_relative_uri(here, name)
+        parts.append(_blocks(name, found, titles[name], address))
     return "\n".join(parts)
 
 

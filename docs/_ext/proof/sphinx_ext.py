@@ -1,16 +1,14 @@
 """The Sphinx extension: claims when a page is read, origins and labels when written."""
 
-import hashlib
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
-from . import evidence, gallery, on_gpu, run
+from . import evidence, gallery, ledger, on_gpu, run, tables
 from .directives import ProvenInclude, Recorded, RunBlock, executes
-from .ledger import Ledger, anchor, ledger, table
-from .origins import Origin, is_current, resolve, rows
+from .origins import Origin, is_current, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +16,7 @@ logger = logging.getLogger(__name__)
 def init_environment(app, env=None, docnames=None) -> None:
     """Make room for claims and origins, which are kept with the read pages."""
     if not hasattr(app.env, "proof"):
-        app.env.proof = {"claims": {}, "origins": {}, "ledger": "", "shown": ""}
+        app.env.proof = {"claims": {}, "origins": {}}
 
 
 def outdated_pages(app, env, added, changed, removed) -> list[str]:
@@ -38,8 +36,6 @@ def outdated_pages(app, env, added, changed, removed) -> list[str]:
 def purge(app, env, docname) -> None:
     env.proof["claims"].pop(docname, None)
     env.proof["origins"].pop(docname, None)
-    if env.proof["ledger"] == docname:
-        env.proof["ledger"] = ""
 
 
 def collect(app, doctree) -> None:
@@ -152,22 +148,7 @@ def resolve_all(app, env) -> list[str]:
         if origins != proof["origins"].get(docname):
             proof["origins"][docname] = origins
             changed.append(docname)
-    data = _ledger(env)
-    evidence.write_json(Path(app.outdir, "ledger.json"), data)
-    shown = hashlib.sha256(repr(data).encode()).hexdigest()
-    if proof["ledger"] and shown != proof["shown"]:
-        changed.append(proof["ledger"])
-    proof["shown"] = shown
     return changed
-
-
-def _ledger(env) -> dict:
-    claims, origins = env.proof["claims"], env.proof["origins"]
-    return rows(
-        (docname, claim, origin)
-        for docname in sorted(claims)
-        for claim, origin in zip(claims[docname], origins[docname], strict=True)
-    )
 
 
 class Labels(SphinxPostTransform):
@@ -192,31 +173,19 @@ class Labels(SphinxPostTransform):
                 wrapper.parent.insert(place, label)
 
 
-def show_ledger(app, doctree, docname) -> None:
-    """Put the table on the ledger page."""
-    for node in list(doctree.findall(ledger)):
-        titles = {name: app.env.titles[name].astext() for name in app.env.titles}
-        json = "../" * docname.count("/") + "ledger.json"
-        html = table(_ledger(app.env), titles, _linker(app, docname), json)
-        node.replace_self(nodes.raw("", html, format="html"))
-
-
 def _outermost(node):
     """The block with its caption, so that the label comes below both."""
     parent = node.parent
     return parent if "literal-block-wrapper" in parent.get("classes", ()) else node
 
 
-def _linker(app, docname: str):
-    return lambda name: app.builder.get_relative_uri(docname, name)
-
-
 def _label(app, docname: str, origin: Origin) -> nodes.paragraph:
     label = nodes.paragraph(classes=["proof", f"proof-{origin.kind or 'unproven'}"])
     label += nodes.inline("", "Origin: ", classes=["proof-spoken"])
     text = nodes.inline("", origin.label)
-    if page := app.env.proof["ledger"]:
-        address = f"{_linker(app, docname)(page)}#{anchor(docname)}"
+    if page := app.env.tables["ledger"]["page"]:
+        uri = app.builder.get_relative_uri(docname, page)
+        address = f"{uri}#{ledger.anchor(docname)}"
         text = nodes.reference("", origin.label, refuri=address, internal=True)
     label += text
     return label
@@ -237,11 +206,9 @@ def prune(app, env) -> None:
 def setup(app):
     app.add_config_value("proof_execute", True, "env", types=(bool, str))
     app.add_css_file("proof.css")
-    app.add_node(ledger)
     app.add_directive("run", RunBlock)
     app.add_directive("recorded", Recorded)
     app.add_directive("literalinclude", ProvenInclude, override=True)
-    app.add_directive("ledger", Ledger)
     app.connect("builder-inited", init_environment)
     # Before sphinx-gallery runs its scripts, at the default priority of 500.
     app.connect("builder-inited", gallery.isolate, priority=100)
@@ -251,8 +218,9 @@ def setup(app):
     # Before any extension asks for evidence, at the default priority of 500.
     app.connect("env-updated", prune, priority=100)
     app.connect("env-updated", resolve_all)
+    # After the origins are found.
+    tables.add(app, "ledger", ledger.collect, ledger.html)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    app.connect("doctree-resolved", show_ledger)
     # Pages run code: one at a time, so that timings are not of each other.
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 2, "parallel_read_safe": False}
