@@ -6,11 +6,27 @@ from pathlib import Path
 
 import pytest
 
+figure = pytest.importorskip("matplotlib.figure", reason="needs matplotlib")
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"))
-import results
-from results import record
+import charts  # noqa: E402  found through the line above
+import results  # noqa: E402
+import targets  # noqa: E402
+from results import record  # noqa: E402
 
 SOURCE = "README.md"  # any file of the repository
+SHAPE = (8, 64)
+
+
+def row(contender: str, median: float, **more) -> dict:
+    """A row of 200 bytes; the fastest copy of `made_up` moves 2 in a microsecond."""
+    case = {"task": "forward", "shape": list(SHAPE), "form": "tanh", "dtype": "bf16"}
+    found = {"median": median, "bytes": 200, "error": 0.5, "wrong": False}
+    return {"contender": contender} | case | found | more
+
+
+def made_up(*rows: dict, absent: tuple = ()) -> results.Results:
+    data = {"device": "NVIDIA H200", "versions": {}, "rows": rows, "absent": absent}
+    return results.Results(data | {"copy": 2, "products": {"bf16": 1}}, "made up")
 
 
 @pytest.mark.parametrize(
@@ -32,9 +48,81 @@ def test_stale_recording_is_labelled(tmp_path, monkeypatch, change, is_stale):
         "command": entry.command,
         "date": "2026-01-02",
         "sources": record.digests(record.files(entry.sources)),
-        "data": {"device": "NVIDIA H200", "versions": {}, "rows": []},
+        "data": made_up().data,
     }
     entry.file.write_text(json.dumps(recording | change))
     said = repr(results.read("toy"))
     assert "NVIDIA H200, recorded 2026-01-02" in said
     assert ("stale" in said) == is_stale
+
+
+VERDICTS = [
+    (200, 300, "met"),
+    (201, 300, "missed"),
+    (151, 150, "met"),  # behind, by less than the noise
+    (152, 150, "met, a peer is ahead"),
+    (300, 150, "missed, a peer is ahead"),
+]
+
+
+@pytest.mark.parametrize(("ours", "peer", "verdict"), VERDICTS)
+def test_targets_and_peers(monkeypatch, ours, peer, verdict):
+    monkeypatch.setattr(targets, "SHARES", {"forward": {SHAPE: 0.5}})
+    monkeypatch.setattr(targets, "MICROSECONDS", {"forward": 200})
+    monkeypatch.setattr(targets, "NOISE", 1.01)
+    rows = [row("opbook", ours), row("slow", 2 * peer), row("peer", peer)]
+    # None of these is a peer: a limit, ours, and one that is not right.
+    rows += [row(name, 1) for name in ("copy", "opbook.triton")]
+    rows += [row("liar", 1, wrong=True), row("peer", 1, task="backward")]
+    share, time = f"{100 / ours:.1%}", f"{ours:.1f} µs"
+    assert charts.share_table(made_up(*rows), "forward").rows == [
+        ["8 × 64", "50%", share, f"{100 / peer:.1%}, peer", verdict]
+    ]
+    assert charts.time_table(made_up(*rows), "forward", [SHAPE]).rows == [
+        ["8 × 64", "200.0 µs", time, f"{peer:.1f} µs, peer", verdict]
+    ]
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(102, "met"), (103, "missed")])
+def test_ratio_to_another(monkeypatch, ours, verdict):
+    monkeypatch.setattr(targets, "RATIOS", {"tanh": {"F.linear": 1.02}})
+    rows = [row("opbook", ours), row("F.linear", 100), row("opbook", 1, form="none")]
+    assert charts.ratio_table(made_up(*rows)).rows == [
+        ["tanh", "bf16", "F.linear", "1.02", f"{ours / 100:.3f}", verdict]
+    ]
+
+
+def test_wrong_results_are_called_wrong():
+    rows = [row("opbook", 1, error=0.5), row("opbook", 1, error=0.25)]
+    rows += [row("liar", 1, error=0.5), row("liar", 1, error=9, wrong=True)]
+    assert charts.error_table([*rows, row("copy", 1, error=None)]).rows == [
+        ["opbook", "0.50", "right"],
+        ["liar", "9.00", "wrong"],
+    ]
+
+
+def test_the_missing_are_named():
+    absent = [{"task": "forward", "contender": "Liger", "reason": "not installed"}]
+    found = made_up(absent=absent)
+    assert found.absent(task="forward") == "Liger: not installed"
+    assert found.absent(task="backward") == "everyone took part"
+
+
+def test_table_for_a_page():
+    html = charts.Table(["head"], [["a < b"]])._repr_html_()
+    assert "<th>head</th>" in html
+    assert "<td>a &lt; b</td>" in html
+
+
+def test_a_dot_for_each_value():
+    rows = [row("opbook", 200), row("opbook", 125, shape=[4])]
+    rows += [row("eager", 400, shape=[4])]
+    values = results.by_contender(rows, made_up(*rows).share)
+    assert values == {"opbook": {"8 × 64": 0.5, "4": 0.8}, "eager": {"4": 0.25}}
+    axis = figure.Figure().subplots()
+    charts.shares(axis, values, "the copy")
+    drawn = {line.get_label(): line.get_data() for line in axis.lines}
+    cases = [label.get_text() for label in axis.get_yticklabels()]
+    for name, shares in values.items():
+        dots = zip(*drawn[name], strict=True)
+        assert {cases[round(height)]: share for share, height in dots} == shares
