@@ -3,6 +3,7 @@
 // with a plain C++ compiler, which sees only the parts shared with the CPU.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #if defined(__HIP__)
@@ -69,10 +70,10 @@ constexpr int kMaxWarpSize = 32;
 #endif
 constexpr int kMaxThreads = 1024;
 
-// A block for `wanted` threads, up to `limit`: whole warps of the widest kind.
-inline int threads_for(int64_t wanted, int limit = kMaxThreads) {
-  const int64_t warps = (wanted + kMaxWarpSize - 1) / kMaxWarpSize;
-  return static_cast<int>(warps * kMaxWarpSize < limit ? warps * kMaxWarpSize : limit);
+// A block for `wanted` threads, as far as one reaches: whole warps of the widest kind.
+inline int threads_for(int64_t wanted) {
+  const int64_t threads = (wanted + kMaxWarpSize - 1) / kMaxWarpSize * kMaxWarpSize;
+  return static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
 }
 
 // A block for each row: along x as far as a grid reaches, on CUDA and on HIP, then y.
@@ -80,6 +81,14 @@ inline dim3 grid_of_rows(int64_t rows) {
   constexpr int64_t kMaxGridX = 2147483647;  // 2^31 - 1
   const int64_t grid_x = rows < kMaxGridX ? rows : kMaxGridX;
   return dim3(grid_x, (rows + grid_x - 1) / grid_x);
+}
+
+// Blocks of kernels whose threads take one step after the other, a grid apart: no more
+// than are far more than any GPU holds at once.
+inline int64_t blocks_for(int64_t steps, int threads) {
+  constexpr int64_t kMaxBlocks = 65536;
+  const int64_t blocks = (steps + threads - 1) / threads;
+  return blocks < kMaxBlocks ? blocks : kMaxBlocks;
 }
 
 // Multiprocessors (AMD: compute units) of the current device.
@@ -134,6 +143,32 @@ __device__ inline T block_sum(T value) {
 
 #endif  // OPBOOK_GPU_COMPILER
 
+// 1 / x and 2^x in one instruction of a GPU, which errs by few units in the last place
+// and takes subnormal numbers for zero. The CPU's are exact to one.
+OPBOOK_HOST_DEVICE inline float fast_reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return 1.0f / x;
+#endif
+}
+
+OPBOOK_HOST_DEVICE inline float fast_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return std::exp2(x);
+#endif
+}
+
 // The widest load or store a GPU thread issues is 16 bytes.
 constexpr int kVectorBytes = 16;
 
@@ -172,6 +207,86 @@ __device__ inline Packed<Elements> pack(Elements elements) {
   __builtin_memcpy(packed.words, &elements, sizeof(packed.words));
   return packed;
 }
+#endif
+
+#if defined(OPBOOK_GPU_COMPILER)
+// [l2]
+// What NVIDIA's L2 cache gives up last: no line in particular, those that a kernel
+// writes, so that the next kernel finds more of them there, or all that it touches.
+enum class Keep { kAny, kResults, kAll };
+
+// What is best for a kernel that reads and writes so many bytes each. Results that fit
+// the cache need no help; the bounds are measured.
+inline Keep what_to_keep(int64_t bytes) {
+#if defined(__CUDACC__) && !defined(__HIP__)
+  int device = 0, cache = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess) {
+    if (bytes >= 4 * int64_t{cache}) return Keep::kAll;
+    if (bytes >= 2 * int64_t{cache}) return Keep::kResults;
+  }
+#endif
+  return Keep::kAny;
+}
+
+// Loads and stores that tell the L2 cache what to keep, if they are 16 bytes wide.
+class L2Cache {
+ public:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ explicit L2Cache(Keep keep)
+      : loads_(policy(keep == Keep::kAll)), stores_(policy(keep != Keep::kAny)) {}
+#else
+  __device__ explicit L2Cache(Keep) {}
+#endif
+
+  template <typename Elements>
+  __device__ Packed<Elements> load(const Packed<Elements>* from) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Elements) == kVectorBytes) {
+      Packed<Elements> packed;
+      uint32_t* words = packed.words;
+      asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                   : "l"(from), "l"(loads_)
+                   : "memory");
+      return packed;
+    }
+#endif
+    return *from;
+  }
+
+  template <typename Elements>
+  __device__ void store(Elements* to, Elements elements) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Elements) == kVectorBytes) {
+      const auto packed = pack(elements);
+      const uint32_t* words = packed.words;
+      asm volatile(
+          "st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "l"(stores_)
+          : "memory");
+      return;
+    }
+#endif
+    *to = elements;
+  }
+
+ private:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ static uint64_t policy(bool last) {
+    uint64_t policy;
+    if (last) {
+      asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;
+  }
+
+  uint64_t loads_, stores_;
+#endif
+};
+// [/l2]
 #endif
 
 inline bool is_vector_aligned(const void* pointer) {

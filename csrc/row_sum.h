@@ -6,10 +6,6 @@
 
 #include "portable.h"
 
-#if defined(__CUDACC__) && !defined(__HIP__)
-#define OPBOOK_CLUSTERS 1
-#endif
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #include <cooperative_groups.h>
 
@@ -89,50 +85,5 @@ struct RowSum {
 };
 
 #endif  // OPBOOK_GPU_COMPILER
-
-#if defined(OPBOOK_CLUSTERS)
-
-// Whether the current device runs clusters of blocks.
-inline bool has_clusters() {
-  int device = 0, has = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, device);
-  return has != 0;
-}
-
-// Launches of kernels whose rows belong to clusters of kBlocks blocks.
-template <int kBlocks>
-struct ClusterLaunch {
-  cudaLaunchAttribute attribute{};
-  cudaLaunchConfig_t config{};
-
-  ClusterLaunch(int threads, void* stream) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {kBlocks, 1, 1};
-    config.blockDim = dim3(threads);
-    config.stream = static_cast<cudaStream_t>(stream);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-  }
-
-  ClusterLaunch(const ClusterLaunch&) = delete;  // it points to itself
-
-  // How many clusters the device runs at a time.
-  template <typename Kernel>
-  int64_t clusters_at_a_time(Kernel kernel) {
-    int clusters = 0;
-    config.gridDim = dim3(kBlocks);
-    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-    return clusters > 0 ? clusters : 1;
-  }
-
-  template <typename Kernel, typename... Arguments>
-  void operator()(Kernel kernel, int64_t clusters, Arguments... arguments) {
-    config.gridDim = dim3(static_cast<unsigned>(clusters * kBlocks));
-    cudaLaunchKernelEx(&config, kernel, arguments...);
-  }
-};
-
-#endif  // OPBOOK_CLUSTERS
 
 }  // namespace opbook

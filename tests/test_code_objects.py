@@ -36,15 +36,16 @@ class Needs(NamedTuple):
     reductions: int  # over a warp, by xor shuffles
     barriers: int
     wide_loads: int  # at least, where the instantiation is vectorized
+    kept_loads: int = 0  # instead, for each vector that a thread keeps, if it keeps any
     repeats: bool = False  # barriers in a loop, which a compiler may unroll
 
 
 # A kernel that is not listed is held to the general rules alone.
 NEEDS = {
-    "add_rms_norm_kernel": Needs(reductions=2, barriers=1, wide_loads=4),
+    "add_rms_norm_kernel": Needs(2, barriers=1, wide_loads=4, kept_loads=3),
     "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
-    "rms_norm_kernel": Needs(reductions=2, barriers=1, wide_loads=3),
+    "rms_norm_kernel": Needs(2, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_cluster_kernel": Needs(1, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_backward_kernel": Needs(1, barriers=3, wide_loads=5, repeats=True),
     "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
@@ -100,10 +101,11 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
     if needs:
-        width = [int(word) for word in arguments if word.isdigit()][-1]
-        wide = BYTES[arguments[0]] * width == 16
-        if kernel.wide_loads < needs.wide_loads * wide:
-            found.append(f"{kernel.wide_loads} 16-byte loads, not {needs.wide_loads}")
+        numbers = [int(word) for word in arguments if word.isdigit()]
+        wide = BYTES[arguments[0]] * numbers[-1] == 16
+        wide_loads = needs.kept_loads * numbers[0] or needs.wide_loads
+        if kernel.wide_loads < wide_loads * wide:
+            found.append(f"{kernel.wide_loads} 16-byte loads, not {wide_loads}")
         if kernel.wide_loads and not wide:
             found.append("16-byte loads from addresses that need not be aligned")
     return found

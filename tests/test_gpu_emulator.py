@@ -70,7 +70,9 @@ def test_rms_norm(launch, hidden, dtype):
 
 
 @pytest.mark.parametrize(
-    ("rows", "hidden"), [(513, 4 * 72), (2, 4 * 2052), (2, 4 * 4104)], ids=str
+    ("rows", "hidden"),
+    [(257, 4 * 72), (257, 4 * 1028), (2, 4 * 2052), (2, 4 * 4104)],
+    ids=str,
 )
 def test_rms_norm_of_many_rows_of_long_rows_and_of_longer(launch, rows, hidden):
     """Each is the job of a kernel of its own; the last does not fit the registers."""

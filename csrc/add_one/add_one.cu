@@ -1,6 +1,4 @@
 // The GPU launcher of add_one: raw pointers and a stream, no PyTorch.
-#include <algorithm>
-
 #include "add_one.h"
 
 namespace opbook {
@@ -8,11 +6,10 @@ namespace opbook {
 template <typename scalar_t>
 const char* launch_add_one(const scalar_t* input, scalar_t* output, int64_t count,
                            void* stream) {
-  constexpr int64_t kThreads = 256;
-  constexpr int64_t kMaxBlocks = 65536;  // beyond that, threads take several elements
-  const int64_t blocks = std::min((count + kThreads - 1) / kThreads, kMaxBlocks);
+  constexpr int kThreads = 256;
   add_one_kernel<scalar_t>
-      <<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output, count);
+      <<<blocks_for(count, kThreads), kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+          input, output, count);
   return launch_error();
 }
 

@@ -3,12 +3,6 @@
 
 namespace opbook {
 
-namespace {
-
-constexpr int64_t kFewRows = 512;
-
-}  // namespace
-
 // [launch]
 template <typename scalar_t, typename weight_t>
 const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
@@ -28,7 +22,8 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
     kernel<<<grid_of_rows(rows), threads_for(threads), 0,
              static_cast<gpuStream_t>(stream)>>>(
         input, input_stride, residual, residual_stride, weight, output, sum, rrms, rows,
-        hidden, acc_t(1) / static_cast<acc_t>(hidden), static_cast<acc_t>(eps));
+        hidden, acc_t(1) / static_cast<acc_t>(hidden), static_cast<acc_t>(eps),
+        what_to_keep(2 * rows * hidden * sizeof(scalar_t)));
     return launch_error();
   };
   if (!vectorized) {
@@ -37,9 +32,8 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
   if (vectors > 4 * kMaxThreads) {
     return launch(add_rms_norm_kernel<scalar_t, weight_t, 0, false, kWidth>, vectors);
   }
-  if (rows <= kFewRows && vectors <= 2 * kWeightFirstThreads) {
-    return launch(add_rms_norm_kernel<scalar_t, weight_t, 2, true, kWidth>,
-                  (vectors + 1) / 2);
+  if (rows <= kFewRows && vectors <= kMaxThreads) {
+    return launch(add_rms_norm_kernel<scalar_t, weight_t, 1, true, kWidth>, vectors);
   }
   return launch(add_rms_norm_kernel<scalar_t, weight_t, 4, false, kWidth>,
                 (vectors + 3) / 4);
@@ -50,11 +44,6 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
   template const char* launch_add_rms_norm(                                           \
       const scalar_t*, int64_t, const scalar_t*, int64_t, const weight_t*, scalar_t*, \
       scalar_t*, accumulate_t<scalar_t>*, int64_t, int64_t, double, void*)
-OPBOOK_INSTANTIATE(c10::Half, c10::Half);
-OPBOOK_INSTANTIATE(c10::BFloat16, c10::BFloat16);
-OPBOOK_INSTANTIATE(float, float);
-OPBOOK_INSTANTIATE(double, double);
-OPBOOK_INSTANTIATE(c10::Half, float);
-OPBOOK_INSTANTIATE(c10::BFloat16, float);
+OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);
 
 }  // namespace opbook

@@ -39,79 +39,56 @@ __device__ inline Vector<scalar_t, kWidth> rounded_sums(
   return input;
 }
 
-constexpr int kWeightFirstThreads = 512;  // more would not leave the registers for it
-
 // kKept vectors a thread are the whole row of sums. With kKept = 0 the sums are read
 // again, from cache, by the threads that wrote them.
 template <typename scalar_t, typename weight_t, int kKept, bool kWeightFirst,
           int kWidth>
-__global__ void __launch_bounds__(kWeightFirst ? kWeightFirstThreads : kMaxThreads, 1)
+__global__ void __launch_bounds__(kMaxThreads, 1)
     add_rms_norm_kernel(const scalar_t* __restrict__ input, int64_t input_stride,
                         const scalar_t* __restrict__ residual, int64_t residual_stride,
                         const weight_t* __restrict__ weight,
                         scalar_t* __restrict__ output, scalar_t* __restrict__ sum,
                         accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
                         int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                        accumulate_t<scalar_t> eps) {
+                        accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
 
   const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
   if (row >= rows) return;
-  const auto* x = reinterpret_cast<const Input*>(input + row * input_stride);
-  const auto* r = reinterpret_cast<const Input*>(residual + row * residual_stride);
-  auto* y = reinterpret_cast<Input*>(output + row * hidden);
-  auto* s = reinterpret_cast<Input*>(sum + row * hidden);
+  const scalar_t* x = input + row * input_stride;
+  const scalar_t* r = residual + row * residual_stride;
+  scalar_t* y = output + row * hidden;
+  auto* sums = reinterpret_cast<Input*>(sum + row * hidden);
+  const L2Cache l2(keep);
 
   acc_t sum_of_squares = 0;
   if constexpr (kKept > 0) {
-    const int vectors = static_cast<int>(hidden / kWidth);
-    using Kept = const Packed<Input>*;
-    Packed<Input> kept[kKept], residuals[kKept];
-    Packed<Weight> weights[kKept];
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {  // every load is on its way before the first sum
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) {
-        kept[k] = reinterpret_cast<Kept>(x)[i],
-        residuals[k] = reinterpret_cast<Kept>(r)[i];
-      }
-      if (kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
-    }
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i >= vectors) continue;
-      const Input sums = rounded_sums(kept[k].unpack(), residuals[k].unpack());
-      s[i] = sums;
-      sum_of_squares += squares(sums);
-      kept[k] = pack(sums);
-    }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
-    if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (!kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
-    }
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) y[i] = scaled(kept[k].unpack(), scale, weights[k].unpack());
-    }
+    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, hidden);
+    Packed<Input> residuals[kKept];
+    kept.load(x, kept.inputs, l2);
+    kept.load(r, residuals, l2);
+    if (kWeightFirst) kept.load_weight(weight);
+    kept.for_each([&](int k, int i) {
+      const Input rounded =
+          rounded_sums(kept.inputs[k].unpack(), residuals[k].unpack());
+      l2.store(sums + i, rounded);
+      sum_of_squares += squares(rounded);
+      kept.inputs[k] = pack(rounded);
+    });
+    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
+    if (!kWeightFirst) kept.load_weight(weight);
+    kept.store_scaled(y, scale, l2);
   } else {
-    const int64_t vectors = hidden / kWidth;
-    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      const Input sums = rounded_sums(x[i], r[i]);
-      s[i] = sums;
-      sum_of_squares += squares(sums);
+    const auto* inputs = reinterpret_cast<const Input*>(x);
+    const auto* residuals = reinterpret_cast<const Input*>(r);
+    for (int64_t i = threadIdx.x; i < hidden / kWidth; i += blockDim.x) {
+      const Input rounded = rounded_sums(inputs[i], residuals[i]);
+      sums[i] = rounded;
+      sum_of_squares += squares(rounded);
     }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
-    if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
-    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      y[i] = scaled(s[i], scale, weight_at(reinterpret_cast<const Weight*>(weight), i));
-    }
+    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
+    store_scaled_row<kWidth>(sum + row * hidden, weight, y, hidden, scale, l2);
   }
 }
 // [/kernel]

@@ -9,8 +9,6 @@ namespace opbook {
 namespace {
 
 constexpr int kThreads = 256;
-// Far more blocks than any GPU holds at once; each then loops over its share.
-constexpr int64_t kMaxBlocks = 65536;
 
 }  // namespace
 
@@ -21,11 +19,10 @@ const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t 
   const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
   const int64_t vectors = aligned ? numel / kWidth : 0;
   const int64_t steps = std::max(vectors, numel - vectors * kWidth);
-  const int64_t blocks = std::min((steps + kThreads - 1) / kThreads, kMaxBlocks);
   const auto kernel = tanh_form ? gelu_kernel<scalar_t, Gelu::kTanh, kWidth>
                                 : gelu_kernel<scalar_t, Gelu::kErf, kWidth>;
-  kernel<<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output,
-                                                                    vectors, numel);
+  kernel<<<blocks_for(steps, kThreads), kThreads, 0,
+           static_cast<gpuStream_t>(stream)>>>(input, output, vectors, numel);
   return launch_error();
 }
 

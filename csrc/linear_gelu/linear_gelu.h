@@ -11,9 +11,29 @@ namespace opbook {
 enum class Gelu { kErf, kTanh };
 
 // [math] x * Phi(x), once, for every device
-template <Gelu kForm, typename acc_t>
-OPBOOK_HOST_DEVICE inline acc_t gelu(acc_t x) {
-  if constexpr (kForm == Gelu::kErf) {
+// Phi, the normal distribution, with a relative error below 5e-6: enough for results of
+// 16 bits. The form is that of Abramowitz and Stegun, 7.1.26, for erfc:
+// exp(-z^2) * series(t) with t = 1 / (1 + p z); p and the terms are fitted to the
+// relative error of Phi(-|x|).
+OPBOOK_HOST_DEVICE inline float normal_distribution(float x) {
+  const float t = fast_reciprocal(1.0f + 0.30052038f * std::fabs(x));
+  float series = -0.08214584f;
+  series = series * t + 0.23000233f;
+  series = series * t - 0.03370519f;
+  series = series * t + 0.15394582f;
+  series = series * t + 0.11135593f;
+  series = series * t + 0.12054613f;
+  const float tail = series * t * fast_exp2(-0.72134752f * x * x);  // exp(-x^2 / 2)
+  return x < 0 ? tail : 1.0f - tail;
+}
+
+// GELU for a result of type scalar_t.
+template <Gelu kForm, typename scalar_t>
+OPBOOK_HOST_DEVICE inline accumulate_t<scalar_t> gelu(accumulate_t<scalar_t> x) {
+  using acc_t = accumulate_t<scalar_t>;
+  if constexpr (kForm == Gelu::kErf && sizeof(scalar_t) == 2) {
+    return x * normal_distribution(x);  // half the instructions of erfc
+  } else if constexpr (kForm == Gelu::kErf) {
     constexpr acc_t kSqrtHalf = 0.70710678118654752440;  // sqrt(1 / 2)
     // (1 + erf(u)) / 2 loses every digit where erf(u) nears -1; erfc(-u) / 2 none.
     return acc_t(0.5) * x * std::erfc(-x * kSqrtHalf);
@@ -22,7 +42,11 @@ OPBOOK_HOST_DEVICE inline acc_t gelu(acc_t x) {
     constexpr acc_t kCubic = 0.044715;
     const acc_t u = kSqrtTwoOverPi * (x + kCubic * x * x * x);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), for the same reason.
-    return x / (acc_t(1) + std::exp(acc_t(-2) * u));
+    if constexpr (sizeof(scalar_t) == 2) {
+      return x * fast_reciprocal(1.0f + fast_exp2(-2.88539008f * u));  // 2 log2(e) u
+    } else {
+      return x / (acc_t(1) + std::exp(acc_t(-2) * u));
+    }
   }
 }
 // [/math]
@@ -54,12 +78,13 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       const acc_t x = static_cast<acc_t>(elements.data[j]);
-      elements.data[j] = static_cast<scalar_t>(gelu<kForm>(x));
+      elements.data[j] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
     }
     reinterpret_cast<Elements*>(output)[i] = elements;
   }
   for (int64_t i = vectors * kWidth + first; i < numel; i += threads) {
-    output[i] = static_cast<scalar_t>(gelu<kForm>(static_cast<acc_t>(input[i])));
+    output[i] =
+        static_cast<scalar_t>(gelu<kForm, scalar_t>(static_cast<acc_t>(input[i])));
   }
 }
 // [/kernel]

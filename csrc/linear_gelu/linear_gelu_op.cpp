@@ -74,7 +74,7 @@ void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
                    int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const auto x = static_cast<accumulate_t<scalar_t>>(input[i]);
-    output[i] = static_cast<scalar_t>(gelu<kForm>(x));
+    output[i] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
   }
 }
 

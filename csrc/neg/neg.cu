@@ -9,17 +9,15 @@ namespace opbook {
 template <typename scalar_t>
 const char* launch_neg(const scalar_t* input, scalar_t* output, int64_t count,
                        void* stream) {
-  constexpr int64_t kThreads = 256;
-  constexpr int64_t kMaxBlocks = 65536;  // beyond that, threads take several vectors
+  constexpr int kThreads = 256;
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
   if (count == 0) return nullptr;  // a grid of no blocks cannot be launched
   const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
   const int64_t vectors = aligned ? count / kWidth : 0;
   const int64_t steps = std::max(vectors, count - vectors * kWidth);
-  const int64_t blocks = std::min((steps + kThreads - 1) / kThreads, kMaxBlocks);
   neg_kernel<scalar_t, kWidth>
-      <<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, output,
-                                                                  vectors, count);
+      <<<blocks_for(steps, kThreads), kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+          input, output, vectors, count);
   return launch_error();
 }
 // [/launch]

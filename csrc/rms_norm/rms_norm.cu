@@ -8,8 +8,6 @@ namespace opbook {
 
 namespace {
 
-constexpr int64_t kFewRows = 512;
-
 // A kernel and the number of its threads.
 template <typename Kernel>
 struct Launch {
@@ -26,11 +24,14 @@ auto rms_norm_form(int64_t rows, int64_t vectors) {
   const auto form = [&](auto kernel, int kept) {
     return Launch{kernel, threads_for((vectors + kept - 1) / kept)};
   };
-  if (rows <= kFewRows && vectors <= 2 * kMaxThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 2, true, kWidth>, 2);
+  if (rows <= kFewRows && vectors <= kMaxThreads) {
+    return form(rms_norm_kernel<scalar_t, weight_t, 1, true, kWidth>, 1);
   }
-  if (vectors <= kShortRow) {
+  if (vectors <= 2 * kBlockThreads) {
     return form(rms_norm_kernel<scalar_t, weight_t, 2, false, kWidth>, 2);
+  }
+  if (rows > kFewRows && vectors > 4 * kBlockThreads && vectors <= 8 * kBlockThreads) {
+    return form(rms_norm_kernel<scalar_t, weight_t, 8, false, kWidth>, 8);
   }
   if (vectors <= 4 * kMaxThreads) {
     return form(rms_norm_kernel<scalar_t, weight_t, 4, false, kWidth>, 4);
@@ -50,6 +51,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                           rows_are_aligned(output, output_stride, rows);
   const int64_t vectors = hidden / kWidth;
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
+  const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
   if (vectorized && vectors > 4 * kMaxThreads &&
       vectors <= kClusterKept * kClusterThreads * kClusterBlocks && has_clusters()) {
@@ -59,7 +61,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
         threads_for((share + kClusterKept - 1) / kClusterKept), stream);
     const int64_t clusters = std::min(rows, launch.clusters_at_a_time(kernel));
     launch(kernel, clusters, input, input_stride, weight, output, output_stride, rrms,
-           rows, hidden, inverse_hidden, static_cast<acc_t>(eps));
+           rows, hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
     return launch_error();
   }
 #endif
@@ -69,7 +71,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                           threads_for(hidden)};
   kernel<<<grid_of_rows(rows), threads, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
-      inverse_hidden, static_cast<acc_t>(eps));
+      inverse_hidden, static_cast<acc_t>(eps), keep);
   return launch_error();
 }
 // [/launch]
@@ -78,11 +80,6 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   template const char* launch_rms_norm(const scalar_t*, int64_t, const weight_t*,   \
                                        scalar_t*, int64_t, accumulate_t<scalar_t>*, \
                                        int64_t, int64_t, double, void*)
-OPBOOK_INSTANTIATE(c10::Half, c10::Half);
-OPBOOK_INSTANTIATE(c10::BFloat16, c10::BFloat16);
-OPBOOK_INSTANTIATE(float, float);
-OPBOOK_INSTANTIATE(double, double);
-OPBOOK_INSTANTIATE(c10::Half, float);
-OPBOOK_INSTANTIATE(c10::BFloat16, float);
+OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);
 
 }  // namespace opbook

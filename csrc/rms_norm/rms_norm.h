@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "../portable.h"
+#include "../launch.h"
 #include "../row_sum.h"
 
 namespace opbook {
@@ -36,6 +36,15 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                             int64_t rows, int64_t hidden, double eps, void* stream);
 // [/launcher]
 
+// The types of input and weight that launchers are compiled for.
+#define OPBOOK_FOR_INPUT_AND_WEIGHT(INSTANTIATE) \
+  INSTANTIATE(c10::Half, c10::Half);             \
+  INSTANTIATE(c10::BFloat16, c10::BFloat16);     \
+  INSTANTIATE(float, float);                     \
+  INSTANTIATE(double, double);                   \
+  INSTANTIATE(c10::Half, float);                 \
+  INSTANTIATE(c10::BFloat16, float)
+
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [row] what a thread does with one vector of a row
@@ -53,20 +62,26 @@ __device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
 
 // Without a weight every element is scaled by one.
 template <typename weight_t, int kWidth>
+__device__ inline Vector<weight_t, kWidth> ones() {
+  Vector<weight_t, kWidth> vector;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) vector.data[j] = static_cast<weight_t>(1.0f);
+  return vector;
+}
+
+template <typename weight_t, int kWidth>
 __device__ inline Vector<weight_t, kWidth> weight_at(
     const Vector<weight_t, kWidth>* weight, int64_t i) {
-  if (weight != nullptr) return weight[i];
-  Vector<weight_t, kWidth> ones;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) ones.data[j] = static_cast<weight_t>(1.0f);
-  return ones;
+  return weight != nullptr ? weight[i] : ones<weight_t, kWidth>();
 }
 
 // The same, to be kept in registers.
-template <typename Weight, typename weight_t>
-__device__ inline Packed<Weight> kept_weight(const weight_t* weight, int i) {
-  if (weight != nullptr) return reinterpret_cast<const Packed<Weight>*>(weight)[i];
-  return pack(weight_at(static_cast<const Weight*>(nullptr), i));
+template <typename weight_t, int kWidth>
+__device__ inline Packed<Vector<weight_t, kWidth>> packed_weight_at(
+    const weight_t* weight, int64_t i) {
+  using Kept = Packed<Vector<weight_t, kWidth>>;
+  return weight != nullptr ? reinterpret_cast<const Kept*>(weight)[i]
+                           : pack(ones<weight_t, kWidth>());
 }
 
 template <typename scalar_t, typename weight_t, int kWidth>
@@ -84,15 +99,93 @@ __device__ inline Vector<scalar_t, kWidth> scaled(Vector<scalar_t, kWidth> x,
 }
 // [/row]
 
-// [kernel] one block normalizes one row
-constexpr int kShortRow = 512;  // vectors, two a thread
+// [kept] a thread's share of a row, in registers
+template <typename scalar_t, typename weight_t, int kKept, int kWidth>
+struct KeptRow {
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Weight = Vector<weight_t, kWidth>;
 
-// Six blocks of a short row are to fit a multiprocessor: 40 registers a thread.
-constexpr int threads_at_most(int kept, bool weight_first) {
-  return kept == 2 && !weight_first ? kShortRow / 2 : kMaxThreads;
+  int first, step, vectors;  // this thread's first vector, how far to its next, the end
+  Packed<Input> inputs[kKept];
+  Packed<Weight> weights[kKept];
+
+  __device__ KeptRow(int first, int step, int64_t hidden)
+      : first(first), step(step), vectors(static_cast<int>(hidden / kWidth)) {}
+
+  template <typename Body>
+  __device__ void for_each(Body body) const {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (first + k * step < vectors) body(k, first + k * step);
+    }
+  }
+
+  __device__ void load(const scalar_t* row, Packed<Input>* loaded,
+                       const L2Cache& l2) const {
+    const auto* packed = reinterpret_cast<const Packed<Input>*>(row);
+    for_each([&](int k, int i) { loaded[k] = l2.load(packed + i); });
+  }
+
+  __device__ void load_weight(const weight_t* weight) {
+    for_each([&](int k, int i) {
+      weights[k] = packed_weight_at<weight_t, kWidth>(weight, i);
+    });
+  }
+
+  __device__ acc_t sum_of_squares() {
+    acc_t sum = 0;
+    for_each([&](int k, int) { sum += squares(inputs[k].unpack()); });
+    return sum;
+  }
+
+  __device__ void store_scaled(scalar_t* row, acc_t scale, const L2Cache& l2) {
+    for_each([&](int k, int i) {
+      l2.store(reinterpret_cast<Input*>(row) + i,
+               scaled(inputs[k].unpack(), scale, weights[k].unpack()));
+    });
+  }
+};
+// [/kept]
+
+// [kernel] one block normalizes one row
+// Every thread of the block gets the row's scale, and the first one keeps it for the
+// gradient.
+template <typename acc_t>
+__device__ inline acc_t row_scale(acc_t sum_of_squares, acc_t inverse_hidden, acc_t eps,
+                                  acc_t* rrms, int64_t row) {
+  const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
+  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
+  return scale;
 }
-constexpr int blocks_at_least(int kept, bool weight_first) {
-  return kept == 2 && !weight_first ? 6 : 1;
+
+// What is left of a row that the registers do not hold: it is read a second time.
+template <int kWidth, typename scalar_t, typename weight_t>
+__device__ inline void store_scaled_row(const scalar_t* input, const weight_t* weight,
+                                        scalar_t* output, int64_t hidden,
+                                        accumulate_t<scalar_t> scale,
+                                        const L2Cache& l2) {
+  using Input = Vector<scalar_t, kWidth>;
+  const auto* inputs = reinterpret_cast<const Input*>(input);
+  const auto* weights = reinterpret_cast<const Vector<weight_t, kWidth>*>(weight);
+  auto* outputs = reinterpret_cast<Input*>(output);
+  for (int64_t i = threadIdx.x; i < hidden / kWidth; i += blockDim.x) {
+    l2.store(outputs + i, scaled(inputs[i], scale, weight_at(weights, i)));
+  }
+}
+
+// Up to so many rows, the GPU has room for all blocks at once, and the shortest code
+// wins.
+constexpr int64_t kFewRows = 256;
+
+// Eight blocks of a short row are to fit a multiprocessor, and of a long one three;
+// fewer where the weight takes twice the registers.
+constexpr int kBlockThreads = 256;
+constexpr int threads_at_most(int kept) {
+  return kept == 2 || kept == 8 ? kBlockThreads : kMaxThreads;
+}
+constexpr int blocks_at_least(int kept, bool wide_weight) {
+  return kept == 2 ? (wide_weight ? 6 : 8) : kept == 8 ? (wide_weight ? 2 : 3) : 1;
 }
 
 // kKept vectors a thread are the whole row, which is read once; with kKept = 0 the row
@@ -100,63 +193,39 @@ constexpr int blocks_at_least(int kept, bool weight_first) {
 // the sum is known: faster where few rows leave most of the GPU idle.
 template <typename scalar_t, typename weight_t, int kKept, bool kWeightFirst,
           int kWidth>
-__global__ void __launch_bounds__(threads_at_most(kKept, kWeightFirst),
-                                  blocks_at_least(kKept, kWeightFirst))
+__global__ void __launch_bounds__(threads_at_most(kKept),
+                                  blocks_at_least(kKept,
+                                                  sizeof(weight_t) > sizeof(scalar_t)))
     rms_norm_kernel(const scalar_t* input, int64_t input_stride,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                    accumulate_t<scalar_t> eps) {
+                    accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
 
   const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
   if (row >= rows) return;  // true for the whole block, so no thread misses a barrier
   const scalar_t* x = input + row * input_stride;
-  auto* y = reinterpret_cast<Input*>(output + row * output_stride);
+  scalar_t* y = output + row * output_stride;
+  const L2Cache l2(keep);
 
   if constexpr (kKept > 0) {
-    const int vectors = static_cast<int>(hidden / kWidth);
-    Packed<Input> kept[kKept];
-    Packed<Weight> weights[kKept];
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {  // every load is on its way before the first sum
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) kept[k] = reinterpret_cast<const Packed<Input>*>(x)[i];
-      if (kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
-    }
-    acc_t sum_of_squares = 0;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) sum_of_squares += squares(kept[k].unpack());
-    }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
-    if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (!kWeightFirst && i < vectors) weights[k] = kept_weight<Weight>(weight, i);
-    }
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      const int i = threadIdx.x + k * blockDim.x;
-      if (i < vectors) y[i] = scaled(kept[k].unpack(), scale, weights[k].unpack());
-    }
+    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, hidden);
+    kept.load(x, kept.inputs, l2);
+    if (kWeightFirst) kept.load_weight(weight);
+    const acc_t scale =
+        row_scale(kept.sum_of_squares(), inverse_hidden, eps, rrms, row);
+    if (!kWeightFirst) kept.load_weight(weight);
+    kept.store_scaled(y, scale, l2);
   } else {
+    const auto* inputs = reinterpret_cast<const Vector<scalar_t, kWidth>*>(x);
     const int64_t vectors = hidden / kWidth;
-    const auto* inputs = reinterpret_cast<const Input*>(x);
-    const auto* weights = reinterpret_cast<const Weight*>(weight);
     acc_t sum_of_squares = 0;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
       sum_of_squares += squares(inputs[i]);
     }
-    const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
-    if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
-    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      y[i] = scaled(inputs[i], scale, weight_at(weights, i));
-    }
+    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
+    store_scaled_row<kWidth>(x, weight, y, hidden, scale, l2);
   }
 }
 // [/kernel]
@@ -176,47 +245,30 @@ __global__ void __launch_bounds__(kClusterThreads,
                             int64_t output_stride,
                             accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
                             int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                            accumulate_t<scalar_t> eps) {
+                            accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
 
   __shared__ RowSum<acc_t, kClusterBlocks> row_sum;
   row_sum.start();
-  const int block = blockIdx.x % kClusterBlocks;
-  const int first = block * blockDim.x + threadIdx.x;
-  const int step = kClusterBlocks * blockDim.x;
-  const int vectors = static_cast<int>(hidden / kWidth);
-  Packed<Input> kept[kClusterKept], next[kClusterKept];
-  Packed<Weight> weights[kClusterKept];
-
-  const auto for_each_vector = [&](auto body) {
-#pragma unroll
-    for (int k = 0; k < kClusterKept; ++k) {
-      if (first + k * step < vectors) body(k, first + k * step);
-    }
-  };
-  const auto load = [&](Packed<Input>* loaded, int64_t row) {
-    const auto* x = reinterpret_cast<const Packed<Input>*>(input + row * input_stride);
-    for_each_vector([&](int k, int i) { loaded[k] = x[i]; });
-  };
+  const int first = blockIdx.x % kClusterBlocks * blockDim.x + threadIdx.x;
+  KeptRow<scalar_t, weight_t, kClusterKept, kWidth> kept(
+      first, kClusterBlocks * blockDim.x, hidden);
+  Packed<Vector<scalar_t, kWidth>> next[kClusterKept];
+  const L2Cache l2(keep);
 
   const int64_t clusters = gridDim.x / kClusterBlocks;
   int64_t row = blockIdx.x / kClusterBlocks;
-  load(kept, row);  // there are no more clusters than rows
-  for_each_vector([&](int k, int i) { weights[k] = kept_weight<Weight>(weight, i); });
+  kept.load(input + row * input_stride, kept.inputs, l2);  // no more clusters than rows
+  kept.load_weight(weight);
   for (int turn = 0; row < rows; ++turn, row += clusters) {
-    acc_t sum_of_squares = 0;
-    for_each_vector([&](int k, int) { sum_of_squares += squares(kept[k].unpack()); });
-    if (row + clusters < rows) load(next, row + clusters);
+    const acc_t sum_of_squares = kept.sum_of_squares();
+    const int64_t next_row = row + clusters;
+    if (next_row < rows) kept.load(input + next_row * input_stride, next, l2);
     const acc_t scale =
         reciprocal_rms(row_sum.sum(sum_of_squares, turn) * inverse_hidden, eps);
     if (rrms != nullptr && first == 0) rrms[row] = scale;
-    auto* y = reinterpret_cast<Input*>(output + row * output_stride);
-    for_each_vector([&](int k, int i) {
-      y[i] = scaled(kept[k].unpack(), scale, weights[k].unpack());
-      kept[k] = next[k];
-    });
+    kept.store_scaled(output + row * output_stride, scale, l2);
+    kept.for_each([&](int k, int) { kept.inputs[k] = next[k]; });
   }
 }
 // [/cluster]

@@ -10,7 +10,7 @@ namespace {
 constexpr int kColumnThreads = 256;
 constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts in int
 
-constexpr int64_t kFewRows = 512;
+constexpr int64_t kFewRowsBackward = 512;
 
 // How the fused kernel divides the work.
 struct Plan {
@@ -27,7 +27,7 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   const int64_t vectors = hidden / kWidth;
   const Plan any_row{std::min<int64_t>(rows, 128), 0, 1, 1};
   if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
-  if (rows <= kFewRows && vectors <= kMaxThreads) {
+  if (rows <= kFewRowsBackward && vectors <= kMaxThreads) {
     return {std::min<int64_t>(rows, 2 * multiprocessors()), kFewKept, 1,
             threads_for(vectors)};
   }
@@ -124,25 +124,30 @@ const char* launch_rms_norm_backward(
   if (grad_weight == nullptr) return nullptr;
   const int64_t blocks = (hidden + kColumns - 1) / kColumns;
   const dim3 threads(kColumns, std::min<int64_t>(plan.chunks, kMaxThreads / kColumns));
-  sum_chunks_kernel<acc_t, weight_t>
-      <<<blocks, threads, 0, gpu_stream>>>(partial, grad_weight, plan.chunks, hidden);
+  const auto sum_chunks = sum_chunks_kernel<acc_t, weight_t>;
+#if defined(OPBOOK_CLUSTERS)
+  if (has_clusters()) {
+    EarlyLaunch(threads, stream)(sum_chunks, blocks, partial, grad_weight, plan.chunks,
+                                 hidden);
+    return launch_error();
+  }
+#endif
+  sum_chunks<<<blocks, threads, 0, gpu_stream>>>(partial, grad_weight, plan.chunks,
+                                                 hidden);
   return launch_error();
 }
 // [/launch]
 
-#define OPBOOK_INSTANTIATE_FOR_WEIGHT(scalar_t, weight_t)                  \
+#define OPBOOK_INSTANTIATE(scalar_t, weight_t)                             \
   template const char* launch_rms_norm_backward(                           \
       const scalar_t*, int64_t, const scalar_t*, int64_t, const weight_t*, \
       const accumulate_t<scalar_t>*, const scalar_t*, scalar_t*,           \
       accumulate_t<scalar_t>*, weight_t*, int64_t, int64_t, void*)
-#define OPBOOK_INSTANTIATE(scalar_t)                 \
-  OPBOOK_INSTANTIATE_FOR_WEIGHT(scalar_t, scalar_t); \
-  template int64_t rms_norm_backward_chunks<scalar_t>(int64_t, int64_t)
-OPBOOK_INSTANTIATE(c10::Half);
-OPBOOK_INSTANTIATE(c10::BFloat16);
-OPBOOK_INSTANTIATE(float);
-OPBOOK_INSTANTIATE(double);
-OPBOOK_INSTANTIATE_FOR_WEIGHT(c10::Half, float);
-OPBOOK_INSTANTIATE_FOR_WEIGHT(c10::BFloat16, float);
+OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);
+
+template int64_t rms_norm_backward_chunks<c10::Half>(int64_t, int64_t);
+template int64_t rms_norm_backward_chunks<c10::BFloat16>(int64_t, int64_t);
+template int64_t rms_norm_backward_chunks<float>(int64_t, int64_t);
+template int64_t rms_norm_backward_chunks<double>(int64_t, int64_t);
 
 }  // namespace opbook

@@ -70,6 +70,7 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
 
   __shared__ RowSum<acc_t, kBlocks> row_sum;
   row_sum.start();
+  let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
   const int step = kBlocks * blockDim.x;
   const int vectors = static_cast<int>(hidden / kWidth);
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
   if (row < rows) load(row, x, dy);
 
   if constexpr (kKeepWeight) {
-    for_each_vector([&](int k, int i) { w[k] = kept_weight<Weight>(weight, i); });
+    for_each_vector(
+        [&](int k, int i) { w[k] = packed_weight_at<weight_t, kWidth>(weight, i); });
   }
 
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
@@ -262,7 +264,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
 // [/weight_gradient]
 
-// [sum_chunks] a block adds up 32 columns: its warps take chunks in turns
+// [sum_chunks] a block adds up 32 columns: its warps take chunks in turns. It is
+// launched while the kernel before it still runs.
 constexpr int kColumns = 32;
 
 template <typename acc_t, typename weight_t>
@@ -272,6 +275,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   __shared__ acc_t sums[kMaxThreads / kColumns][kColumns];
   const int64_t column = threadIdx.x + static_cast<int64_t>(kColumns) * blockIdx.x;
   acc_t sum = 0;
+  wait_for_kernel_before();
   for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) {
     if (column < hidden) sum += partial[chunk * hidden + column];
   }

@@ -10,8 +10,8 @@ namespace opbook {
 using bf16 = c10::BFloat16;
 
 constexpr int kRowsABlock = 128;  // of the first version, whose threads have a row each
-constexpr int kThreads = 512;     // that share a row, until the last version
-constexpr int kVectors = 4;       // of a thread, in the last version
+constexpr int kThreads = 512;     // that share a row, until version 6
+constexpr int kVectors = 4;       // of a thread, from version 6 on
 constexpr int kWidth = kVectorBytes / sizeof(bf16);
 constexpr int kMaxHidden = kThreads * kVectors * kWidth;
 
@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // [registers]
 // A thread has kKept vectors, a block apart, and a block's threads have the whole row.
-template <int kKept>
+// kKeepResults is the last step.
+template <int kKept, bool kKeepResults>
 __global__ void __launch_bounds__(kThreads)
     row_in_registers(const bf16* __restrict__ x, const bf16* __restrict__ w,
                      bf16* __restrict__ y, int64_t rows, int hidden, float eps) {
@@ -124,6 +125,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto* weight = reinterpret_cast<const Vector8*>(w);
   auto* y_row = reinterpret_cast<Vector8*>(y + row);
   const int vectors = hidden / kWidth;
+  const L2Cache l2(kKeepResults ? Keep::kResults : Keep::kAny);
 
   Vector8 kept[kKept];
 #pragma unroll
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) y_row[i] = scaled(kept[k], scale, weight[i]);
+    if (i < vectors) l2.store(y_row + i, scaled(kept[k], scale, weight[i]));
   }
 }
 // [/registers]
@@ -171,10 +173,13 @@ inline Launch version_of(int version, int64_t rows, int hidden) {
     case 4:
       return {wide_loads, rows, kThreads};
     case 5:
-      return {one_vector ? row_in_registers<1> : row_in_registers<kVectors>, rows,
-              kThreads};
+      return {
+          one_vector ? row_in_registers<1, false> : row_in_registers<kVectors, false>,
+          rows, kThreads};
     case 6:
-      return {row_in_registers<kVectors>, rows, threads_of_row(vectors)};
+      return {row_in_registers<kVectors, false>, rows, threads_of_row(vectors)};
+    case 7:
+      return {row_in_registers<kVectors, true>, rows, threads_of_row(vectors)};
     default:
       return {nothing, 1, kMaxWarpSize};
   }

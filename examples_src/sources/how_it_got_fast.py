@@ -4,7 +4,6 @@ python3 examples_src/sources/how_it_got_fast.py        times and errors
 python3 examples_src/sources/how_it_got_fast.py ncu    what ncu counts
 """
 
-import csv
 import ctypes
 import os
 import shutil
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
+import ncu
 import torch
 from torch import Tensor
 
@@ -29,11 +29,13 @@ NAMES = {
     4: "16-byte loads",
     5: "kept in registers",
     6: "4 vectors a thread",
-    7: "opbook.rms_norm",
+    7: "kept in L2",
+    8: "opbook.rms_norm",
 }
-NOTHING, OURS, OPERATOR = 0, range(1, 7), 7
+NOTHING, OURS, OPERATOR = 0, range(1, 8), 8
 SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
 ROWS_A_BLOCK = {1: 128}  # of the others: 1
+FOLLOWED = (6, 7, 8)  # is what the last steps gain lost by who comes next?
 EPS = 1e-6
 ROUNDS, WARM_UP = 61, 5
 HEADS = (
@@ -156,6 +158,11 @@ def rows_at_once(library: ctypes.CDLL, version: int, shape: tuple[int, int]) -> 
     return min(shape[0], resident * processors * ROWS_A_BLOCK.get(version, 1))
 
 
+def followed_by_a_copy(call: Callable[[], Tensor], to: Tensor) -> Callable:
+    """The call, and an operator behind it that reads what it wrote."""
+    return lambda: to.copy_(call())
+
+
 def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
     """Print one line for each version."""
     x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
@@ -183,6 +190,11 @@ def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
         middle, late = median(times[version]), quantiles(times[version], n=20)[-1]
         print(f"{version} {name:18}{at_once:>10}{block:>10}{guess:10.1f}", end="")
         print(f"{middle:10.1f}{late:10.1f}{copy / middle:10.0%}{errors[version]:10.1e}")
+    copied = torch.empty_like(x)
+    followed = {each: followed_by_a_copy(calls[each], copied) for each in FOLLOWED}
+    followed = in_turns({each: (flush.sum, both) for each, both in followed.items()})
+    words = (f"{each} {median(times):.1f} us" for each, times in followed.items())
+    print("with a copy of the result behind it:", ", ".join(words))
 
 
 def measure() -> None:
@@ -193,7 +205,7 @@ def measure() -> None:
     cache = max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
     flush = torch.zeros(2 * cache, device="cuda")  # fp32: 8 times the L2 cache
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
-    print(f"{properties.name}, {versions}, bf16")
+    print(f"{properties.name}, L2 cache of {cache / 1e6:.0f} MB, {versions}, bf16")
     print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")
     with torch.inference_mode():
         for shape in SHAPES:
@@ -205,6 +217,7 @@ def measure() -> None:
 STALLED = "smsp__average_warps_issue_stalled"
 METRICS = {
     "read": "dram__bytes_read.sum",
+    "written": "dram__bytes_write.sum",
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "l2": "lts__t_sectors_srcunit_tex_op_read.sum",
     "sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -219,7 +232,8 @@ COLUMNS = {
     ("requests", "M"): lambda m: f"{m['requests'] / 1e6:.1f}",
     ("sectors", "each"): lambda m: f"{m['sectors'] / m['requests']:.1f}",
     ("from L2", "MB"): lambda m: f"{32 * m['l2'] / 1e6:.0f}",
-    ("DRAM", "MB"): lambda m: f"{m['read'] / 1e6:.0f}",
+    ("read", "MB"): lambda m: f"{m['read'] / 1e6:.0f}",
+    ("written", "MB"): lambda m: f"{m['written'] / 1e6:.0f}",
     ("DRAM", "%"): lambda m: f"{m['dram']:.0f}",
     ("warps", "%"): lambda m: f"{m['warps']:.0f}",
     ("", "regs"): lambda m: f"{m['registers']:.0f}",
@@ -241,30 +255,6 @@ def launch_each() -> None:
     torch.cuda.synchronize()
 
 
-def counted() -> list[dict[str, float]]:
-    """Run ncu; return its counts, a dict for each launch, in their order."""
-    ncu = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
-    if ncu is None:
-        sys.exit("ncu not found: install Nsight Compute")
-    log = LIBRARY.with_suffix(".csv")
-    log.unlink(missing_ok=True)
-    command = [ncu, "--kernel-name", f"regex:{KERNELS}", "--clock-control", "none"]
-    command += ["--metrics", ",".join(METRICS.values()), "--csv"]
-    command += ["--print-units", "base", "--log-file", str(log)]
-    command += [sys.executable, __file__, "launch"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    text = log.read_text() if log.exists() else ""
-    keys = {name: key for key, name in METRICS.items()}
-    launches: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(line for line in text.splitlines() if line[:1] == '"'):
-        launch = launches.setdefault(int(row["ID"]), {})
-        if (key := keys.get(row["Metric Name"])) and "n/a" not in row["Metric Value"]:
-            launch[key] = float(row["Metric Value"].replace(",", ""))
-    if done.returncode or len(launches) != len(NAMES):
-        sys.exit(f"ncu saw {len(launches)} launches\n{text}{done.stdout}{done.stderr}")
-    return [launches[number] for number in sorted(launches)]
-
-
 def cell(column: Callable, values: dict[str, float]) -> str:
     """One column of one launch; a dash where this ncu lacks a metric."""
     try:
@@ -276,7 +266,11 @@ def cell(column: Callable, values: dict[str, float]) -> str:
 def count() -> None:
     """Print what ncu counts, a version a line."""
     build()
-    launches = counted()
+    names = {metric: key for key, metric in METRICS.items()}
+    launches = [
+        {key: found[metric] for metric, key in names.items() if metric in found}
+        for found in ncu.counted(__file__, KERNELS, list(names), len(NAMES))
+    ]
     rows, hidden = SHAPES[0]
     print(f"{torch.cuda.get_device_name()}, {rows} rows of {hidden} bf16, ", end="")
     print(f"{rows * hidden * 2 / 1e6:.0f} MB; ncu --clock-control none, cold cache")

@@ -1,0 +1,99 @@
+// Two ways to launch that CUDA has since sm_90: clusters of blocks, and a kernel that
+// starts before the one in front of it is done. Elsewhere the device functions do
+// nothing, and OPBOOK_CLUSTERS is not defined.
+#pragma once
+
+#include "portable.h"
+
+#if defined(__CUDACC__) && !defined(__HIP__)
+#define OPBOOK_CLUSTERS 1
+#endif
+
+namespace opbook {
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// [early] the first kernel calls this as soon as the next may use what room is left ...
+__device__ inline void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// ... and the next, launched by EarlyLaunch, this before it touches memory: it returns
+// when all that the first kernel wrote can be read.
+__device__ inline void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+// [/early]
+
+#endif  // OPBOOK_GPU_COMPILER
+
+#if defined(OPBOOK_CLUSTERS)
+
+// Whether the current device has both.
+inline bool has_clusters() {
+  int device = 0, has = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, device);
+  return has != 0;
+}
+
+// What <<<>>> cannot say: a launch with an attribute.
+struct LaunchWithAttribute {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  LaunchWithAttribute(dim3 threads, void* stream) {
+    config.blockDim = threads;
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+
+  LaunchWithAttribute(const LaunchWithAttribute&) = delete;  // it points to itself
+
+  template <typename... Parameters, typename... Arguments>
+  void operator()(void (*kernel)(Parameters...), dim3 blocks, Arguments... arguments) {
+    config.gridDim = blocks;
+    cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+  }
+};
+
+// Launches of kernels whose rows belong to clusters of kBlocks blocks.
+template <int kBlocks>
+struct ClusterLaunch : LaunchWithAttribute {
+  ClusterLaunch(int threads, void* stream) : LaunchWithAttribute(threads, stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {kBlocks, 1, 1};
+  }
+
+  template <typename Kernel, typename... Arguments>
+  void operator()(Kernel kernel, int64_t clusters, Arguments... arguments) {
+    const dim3 blocks(static_cast<unsigned>(clusters * kBlocks));
+    LaunchWithAttribute::operator()(kernel, blocks, arguments...);
+  }
+
+  // How many clusters the device runs at a time.
+  template <typename Kernel>
+  int64_t clusters_at_a_time(Kernel kernel) {
+    int clusters = 0;
+    config.gridDim = dim3(kBlocks);
+    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+    return clusters > 0 ? clusters : 1;
+  }
+};
+
+// Launches of a kernel that calls wait_for_kernel_before().
+struct EarlyLaunch : LaunchWithAttribute {
+  EarlyLaunch(dim3 threads, void* stream) : LaunchWithAttribute(threads, stream) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+};
+
+#endif  // OPBOOK_CLUSTERS
+
+}  // namespace opbook

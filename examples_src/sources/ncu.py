@@ -1,0 +1,44 @@
+"""Run a script of this folder under ncu, and read what it counted."""
+
+import csv
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def counted(script: str, kernels: str, metrics: list[str], launches: int) -> list[dict]:
+    """What ncu counts of the last launches of some kernels.
+
+    ``script launch`` has to launch them. The clocks stay as they are. A metric that
+    this ncu lacks is left out of the result.
+
+    Args:
+        script: The file to run, with ``launch`` as its argument.
+        kernels: A regular expression that the kernels' names begin with.
+        metrics: The names of the metrics.
+        launches: How many launches the script ends with.
+
+    Returns:
+        For each launch its metrics, and the kernel's name under ``Kernel Name``.
+    """
+    ncu = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    if ncu is None:
+        sys.exit("ncu not found: install Nsight Compute")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "ncu.csv")
+        command = [ncu, "--kernel-name", f"regex:{kernels}", "--clock-control", "none"]
+        command += ["--metrics", ",".join(metrics), "--csv", "--print-units", "base"]
+        command += ["--log-file", str(log), sys.executable, script, "launch"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        text = log.read_text() if log.exists() else ""
+    found: dict[int, dict] = {}
+    for row in csv.DictReader(line for line in text.splitlines() if line[:1] == '"'):
+        launch = found.setdefault(int(row["ID"]), {"Kernel Name": row["Kernel Name"]})
+        if "n/a" not in row["Metric Value"]:
+            launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    if done.returncode or len(found) < launches:
+        seen = f"ncu saw {len(found)} launches, not {launches}"
+        sys.exit(f"{seen}\n{text}{done.stdout}{done.stderr}")
+    return [found[number] for number in sorted(found)[-launches:]]
