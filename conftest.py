@@ -1,8 +1,9 @@
 """How pytest reads the book: its pages, its gallery scripts and its notebooks.
 
-tests/ needs nothing from here. The rest are items of their own: a ``{run}`` block of a
-page, a script of examples_src/ in a process of its own, a notebook through nbval.
-``pytest`` needs torch and pytest only; what lacks another tool is skipped by name.
+tests/ needs only the way to `proof` from here. The rest are items of their own: a
+``{run}`` block of a page, a script of examples_src/ in a process of its own, a notebook
+through nbval. ``pytest`` needs torch and pytest only; what lacks another tool is
+skipped by name.
 """
 
 import importlib.util

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from opbook import codeobjects
+from proof import build
 
 CSRC = Path(__file__).parents[1] / "csrc"
 SOURCES = sorted(CSRC.glob("*/*.cu"))
@@ -118,13 +119,30 @@ def compile_or_skip(source: Path, target: str, folder: Path) -> codeobjects.Code
         pytest.skip(str(missing))
 
 
+def read(made: dict) -> codeobjects.CodeObject:
+    """The code object that ``asdict`` made this of."""
+    return codeobjects.CodeObject(
+        **made
+        | {
+            "path": Path(made["path"]),
+            "kernels": tuple(codeobjects.Kernel(**each) for each in made["kernels"]),
+            "dependencies": tuple(map(Path, made["dependencies"])),
+            "command": tuple(made["command"]),
+        }
+    )
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
-    """Compiles each source once per target in a session."""
+    """What `python -m proof` has compiled, or else compiles it, once in a session."""
     folder = tmp_path_factory.mktemp("code_objects")
-    return functools.cache(
-        lambda source, target: compile_or_skip(source, target, folder / source.stem)
-    )
+
+    @functools.cache
+    def compiled(source: Path, target: str) -> codeobjects.CodeObject:
+        made = build.code_object(source, target)
+        return read(made) if made else compile_or_skip(source, target, folder)
+
+    return compiled
 
 
 @pytest.mark.parametrize("target", codeobjects.TARGETS)

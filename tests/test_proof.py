@@ -282,6 +282,26 @@ def test_run_is_reused_until_its_inputs_change(book):
     assert "two" in book.html()
 
 
+def test_a_code_object_is_the_builds_until_an_edit(book):
+    book.write("csrc/a/a.cu", "int a;")
+    book.in_proof("""
+        from proof import build
+
+        source, file = ROOT / "csrc/a/a.cu", build.KERNELS / "a.sm_90.json"
+        here = {"path": str(file.with_suffix(".cubin"))}
+        write_json(file, here)
+        assert build.code_object(source, "sm_90") is None
+        record = Record("compiled", "compile:csrc/a/a.cu:sm_90", digests([source]))
+        store().save(record)
+        assert build.code_object(source, "sm_90") == here
+        write_json(file, {"path": "/elsewhere/build/kernels/a.sm_90.cubin"})
+        assert build.code_object(source, "sm_90") is None
+        write_json(file, here)
+        source.write_text("int b;")
+        assert build.code_object(source, "sm_90") is None
+        """)
+
+
 def test_compiled_origin_needs_the_digest_of_the_file(book):
     book.write("csrc/a.cu", "// [part]\nint a;\n// [/part]\n")
     book.page("""

@@ -1,6 +1,7 @@
 """Build the library and compile the kernels: evidence for the origin ``compiled``."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from .evidence import (
 
 LIBRARY, SETUP = "build:library", "build:setup"
 TEMP = ROOT / "build" / "temp"
+KERNELS = ROOT / "build" / "kernels"
 CODE_OBJECTS = EVIDENCE / "code_objects.json"
 
 
@@ -117,14 +119,14 @@ def compile_kernels(say: Callable[[str], None]) -> None:
     codeobjects = _load(path)
     sources = sorted((ROOT / "csrc").glob("*/*.cu"))
     jobs = {
-        f"compile:{relative(source)}:{target}": (source, target)
+        _name(source, target): (source, target)
         for source in sources
         for target in codeobjects.TARGETS
     }
-    for what in store().names():
-        if what.startswith("compile:") and what not in jobs:
-            store().drop(what)
     todo = {what: job for what, job in jobs.items() if not _is_done(what, path)}
+    for what in store().names():
+        if what.startswith("compile:") and (what in todo or what not in jobs):
+            store().drop(what)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = pool.map(lambda job: _compile(codeobjects, *job), todo.values())
         for what, record in zip(todo, compiled, strict=True):
@@ -138,6 +140,22 @@ def compile_kernels(say: Callable[[str], None]) -> None:
     figures = [record.outputs[0] for record in records if record.outputs]
     if figures != evidence.read_json(CODE_OBJECTS, []):
         evidence.write_json(CODE_OBJECTS, figures)
+
+
+def code_object(source: Path, target: str) -> dict | None:
+    """What `compile_kernels` made of the source as it is now, as ``asdict`` had it."""
+    made = evidence.read_json(_report(source, target), None)
+    # A copy of a checkout brings its records along; this names files.
+    is_here = bool(made) and Path(made["path"]).parent == KERNELS
+    return made if is_here and store().get(_name(source, target)) else None
+
+
+def _name(source: Path, target: str) -> str:
+    return f"compile:{relative(source)}:{target}"
+
+
+def _report(source: Path, target: str) -> Path:
+    return KERNELS / f"{source.stem}.{target}.json"
 
 
 def _load(path: Path):
@@ -157,7 +175,7 @@ def _is_done(what: str, codeobjects: Path) -> bool:
 def _compile(codeobjects, source: Path, target: str) -> Record:
     """Compile for one target; a missing tool is a record too, with its reason."""
     try:
-        made = codeobjects.compile_kernel(source, target, ROOT / "build" / "kernels")
+        made = codeobjects.compile_kernel(source, target, KERNELS)
     except codeobjects.ToolMissing as missing:
         reason = {"reason": str(missing)}
         return Record("not_run", "", digests([source]), [target], detail=reason)
@@ -170,6 +188,8 @@ def _compile(codeobjects, source: Path, target: str) -> Record:
         "wave_size": made.wave_size,
         "kernels": [asdict(kernel) for kernel in made.kernels],
     }
+    text = json.dumps(asdict(made), default=str)
+    evidence.write_text(_report(source, target), text)
     inputs = digests([source, *made.dependencies])
     detail = {"command": list(map(str, made.command))}
     return Record("compiled", "", inputs, [target], outputs=[figures], detail=detail)
