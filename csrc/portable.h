@@ -223,7 +223,7 @@ inline Keep what_to_keep(int64_t bytes) {
   if (cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess) {
     if (bytes >= 4 * int64_t{cache}) return Keep::kAll;
-    if (bytes >= 2 * int64_t{cache}) return Keep::kResults;
+    if (bytes > cache) return Keep::kResults;
   }
 #endif
   return Keep::kAny;

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from emulated import build, missing_tool
 from gpu import needs_gpu, on_a_busy_stream
@@ -366,21 +367,14 @@ def test_only_the_gradients_asked_for(device, needed, function):
     args = example(device)
     for i in needed:
         args[i].requires_grad_()
-    products = []
-
-    class Count(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            products.append(func._schema.name)
-            return func(*args, **(kwargs or {}))
-
     loss = DIFFERENTIABLE[function](*args).sum()
-    with Count():
+    with Called() as called:
         loss.backward()
     assert [arg.grad is not None for arg in args] == [i in needed for i in range(3)]
     recomputed = function == "linear_gelu"  # one product more
-    assert products.count("aten::mm") == (0 in needed) + (1 in needed)
-    assert products.count("aten::addmm") == recomputed
-    assert products.count("aten::sum") == (2 in needed)
+    assert called.names.count("aten::mm") == (0 in needed) + (1 in needed)
+    assert called.names.count("aten::addmm") == recomputed
+    assert called.names.count("aten::sum") == (2 in needed)
 
 
 def test_saves_what_the_gradients_need_and_nothing_else(device):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from gpu import needs_gpu
 from layouts import LAYOUTS, layouts
@@ -117,6 +118,36 @@ def test_the_backward_operator_computes_only_what_is_needed(device):
     for needs in ((True, False), (False, True), (False, False)):
         grads = torch.ops.opbook.rms_norm_backward(input, input, weight, rrms, *needs)
         assert [bool(g.numel()) for g in grads] == list(needs)
+
+
+def test_backward_calls_one_operator(device):
+    input, weight = torch.randn(3, 8, device=device), torch.randn(8, device=device)
+    leaves = input.requires_grad_(), weight.requires_grad_()
+    output, grad = opbook.rms_norm(*leaves), torch.ones(3, 8, device=device)
+    with Called() as called:
+        torch.autograd.grad(output, leaves, grad)
+    assert called.names == ["opbook::rms_norm_backward"]  # none fills with zeros
+
+
+class NoGradient(torch.autograd.Function):
+    """Passes its input on, and has no gradient for it."""
+
+    @staticmethod
+    def forward(ctx, input):
+        return input.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_a_gradient_that_never_comes(device):
+    found = {}
+    for function in (opbook.rms_norm, eager):
+        input = torch.randn(3, 8, device=device, requires_grad=True)
+        NoGradient.apply(function(input)).sum().backward()
+        found[function] = input.grad is None
+    assert found[opbook.rms_norm] == found[eager]
 
 
 @pytest.mark.parametrize("hidden", [24, 25])

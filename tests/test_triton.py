@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called
 from eager import TOLERANCES, outcome
 from gpu import HAS_GPU, needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
@@ -190,6 +191,15 @@ def test_gradient_of_more_rows_than_chunks(monkeypatch):
     )
     assert all(map(torch.equal, first, second)), "two runs differ"
     torch.testing.assert_close(first, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_backward_of_rms_norm_calls_one_operator():
+    x, w = torch.randn(3, 8, device=DEVICE), torch.randn(8, device=DEVICE)
+    y, grad = ops.rms_norm(x.requires_grad_(), w.requires_grad_()), torch.ones_like(x)
+    with Called() as called:
+        torch.autograd.grad(y, (x, w), grad)
+    assert "opbook_triton::rms_norm_backward" in called.names
+    assert not [name for name in called.names if "zero" in name or "fill" in name]
 
 
 # [agree]

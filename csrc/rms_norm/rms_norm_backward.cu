@@ -71,16 +71,17 @@ const char* launch_rms_norm_backward(
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
   const auto gpu_stream = static_cast<gpuStream_t>(stream);
-  const bool vectorized = hidden % kWidth == 0 && is_vector_aligned(weight) &&
-                          is_vector_aligned(added) && is_vector_aligned(grad_input) &&
-                          is_vector_aligned(partial) &&
-                          rows_are_aligned(grad, grad_stride, rows) &&
-                          rows_are_aligned(input, input_stride, rows);
+  const bool vectorized =
+      hidden % kWidth == 0 && is_vector_aligned(weight) && is_vector_aligned(added) &&
+      is_vector_aligned(grad_input) && is_vector_aligned(partial) &&
+      is_vector_aligned(grad_weight) && rows_are_aligned(grad, grad_stride, rows) &&
+      rows_are_aligned(input, input_stride, rows);
   const Plan plan = plan_for<scalar_t>(rows, hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   acc_t* const sums = grad_weight ? partial : nullptr;
 
-  if (vectorized && plan.kept > 0 && plan.blocks == 1) {
+  const bool fused = vectorized && plan.kept > 0;
+  if (fused && plan.blocks == 1) {
     const auto choose = [&](auto few, auto many) {
       return plan.kept == kFewKept ? few : many;
     };
@@ -92,16 +93,16 @@ const char* launch_rms_norm_backward(
                      rms_norm_backward_kernel<scalar_t, weight_t, 4, 1, false, kWidth>);
     kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
-        int(rows), int(hidden), inverse_hidden);
+        grad_weight, int(rows), int(hidden), inverse_hidden);
 #if defined(OPBOOK_CLUSTERS)
-  } else if (vectorized && plan.blocks == kClusterBlocks) {
+  } else if (fused) {
     const auto kernel = added ? rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
                                                          kClusterBlocks, true, kWidth>
                               : rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
                                                          kClusterBlocks, false, kWidth>;
     ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
         kernel, plan.chunks, grad, grad_stride, input, input_stride, weight, rrms,
-        added, grad_input, sums, int(rows), int(hidden), inverse_hidden);
+        added, grad_input, sums, grad_weight, int(rows), int(hidden), inverse_hidden);
 #endif
   } else {
     const auto kernel = vectorized
@@ -121,7 +122,7 @@ const char* launch_rms_norm_backward(
     }
   }
   if (const char* error = launch_error()) return error;
-  if (grad_weight == nullptr) return nullptr;
+  if (grad_weight == nullptr || (fused && plan.chunks == 1)) return nullptr;
   const int64_t blocks = (hidden + kColumns - 1) / kColumns;
   const dim3 threads(kColumns, std::min<int64_t>(plan.chunks, kMaxThreads / kColumns));
   const auto sum_chunks = sum_chunks_kernel<acc_t, weight_t>;

@@ -61,8 +61,9 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
                              const accumulate_t<scalar_t>* __restrict__ rrms,
                              const scalar_t* __restrict__ added,
                              scalar_t* __restrict__ grad_input,
-                             accumulate_t<scalar_t>* __restrict__ partial, int rows,
-                             int hidden, accumulate_t<scalar_t> inverse_hidden) {
+                             accumulate_t<scalar_t>* __restrict__ partial,
+                             weight_t* __restrict__ grad_weight, int rows, int hidden,
+                             accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
@@ -174,7 +175,17 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
     }
     __syncthreads();
   }
-  if (threadIdx.y == 0) {
+  if (threadIdx.y != 0) return;
+  if (chunks == 1) {  // these are all there are
+    for_each_vector([&](int k, int i) {
+      Weight total;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        total.data[j] = static_cast<weight_t>(dw[k].data[j]);
+      }
+      reinterpret_cast<Weight*>(grad_weight)[i] = total;
+    });
+  } else {
     auto* sums = reinterpret_cast<Sums*>(partial + int64_t{chunk} * hidden);
     for_each_vector([&](int k, int i) { sums[i] = dw[k]; });
   }

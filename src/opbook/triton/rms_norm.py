@@ -209,10 +209,13 @@ def _save(ctx, inputs, output) -> None:
     input, weight, _ = inputs
     _, rrms = output
     ctx.mark_non_differentiable(rrms)
+    ctx.set_materialize_grads(False)  # or a kernel fills one of rrms with zeros
     ctx.save_for_backward(input, weight, rrms)
 
 
-def _backward(ctx, grad: Tensor, _):
+def _backward(ctx, grad: Tensor | None, _):
+    if grad is None:
+        return None, None, None
     input, weight, rrms = ctx.saved_tensors
     grad_input, grad_weight = rms_norm_backward(grad, input, weight, rrms)
     return grad_input, None if weight is None else grad_weight.to(weight.dtype), None
