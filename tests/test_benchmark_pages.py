@@ -92,6 +92,19 @@ def test_ratio_to_another(monkeypatch, ours, verdict):
     ]
 
 
+@pytest.mark.parametrize("contenders", [("peer",), ("opbook",), ("opbook", "copy")])
+def test_a_case_without_results_is_named(monkeypatch, contenders):
+    monkeypatch.setattr(targets, "SHARES", {"forward": {SHAPE: 0.5}})
+    missing = "opbook" if "opbook" not in contenders else "no peer"
+    rows = [row(name, 100) for name in contenders]
+    with pytest.raises(LookupError, match=missing):
+        charts.share_table(made_up(*rows), "forward")
+    monkeypatch.setattr(targets, "RATIOS", {"tanh": {"F.linear": 1.02}})
+    missing = "opbook" if "opbook" not in contenders else "F.linear"
+    with pytest.raises(LookupError, match=missing):
+        charts.ratio_table(made_up(*rows))
+
+
 def test_wrong_results_are_called_wrong():
     rows = [row("opbook", 1, error=0.5), row("opbook", 1, error=0.25)]
     rows += [row("liar", 1, error=0.5), row("liar", 1, error=9, wrong=True)]

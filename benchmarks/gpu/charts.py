@@ -153,9 +153,9 @@ def _target_table(results, task, goals, measure, words, goal_words, reaches) -> 
     """A line for each shape of ``goals``; ``reaches`` compares ours with the goal."""
     lines = []
     for shape, goal in goals.items():
-        rows = results.where(task=task, shape=list(shape))
-        ours = next(row for row in rows if row["contender"] == "opbook")
-        peer = measured.fastest_peer(rows)
+        case = {"task": task, "shape": list(shape)}
+        ours = results.row("opbook", **case)
+        peer = measured.fastest_peer(results.where(**case))
         lines.append(
             [
                 measured.shape_of(ours),
@@ -173,10 +173,10 @@ def ratio_table(results: measured.Results) -> Table:
     lines = []
     for form, others in targets.RATIOS.items():
         for dtype in results.data["products"]:
-            rows = results.where(task="forward", form=form, dtype=dtype)
-            times = {row["contender"]: row["median"] for row in rows}
+            case = {"task": "forward", "form": form, "dtype": dtype}
+            ours = results.row("opbook", **case)["median"]
             for other, target in others.items():
-                ratio = times["opbook"] / times[other]
+                ratio = ours / results.row(other, **case)["median"]
                 found = verdict(ratio <= target)
                 line = [form, dtype, other, f"{target:.2f}", f"{ratio:.3f}", found]
                 lines.append(line)

@@ -33,6 +33,13 @@ class Results:
         lines += [", ".join(versions[:half]), ", ".join(versions[half:])]
         return "\n".join(filter(None, lines))
 
+    def row(self, contender: str, **case) -> Row:
+        """The contender's row of a case, in which it has to be."""
+        rows = [r for r in self.where(**case) if r["contender"] == contender]
+        if len(rows) != 1:
+            raise LookupError(f"{contender}: {len(rows)} results for {case}, not 1")
+        return rows[0]
+
     def where(self, **case) -> list[Row]:
         """Rows that agree with all that is given."""
         return [row for row in self.rows if case.items() <= row.items()]
@@ -94,6 +101,8 @@ def fastest_peer(rows: list[Row]) -> Row:
         for row in rows
         if row["contender"] not in OURS + LIMITS and not row["wrong"]
     ]
+    if not peers:
+        raise LookupError(f"no peer is right: {rows}")
     return min(peers, key=lambda row: row["median"])
 
 
