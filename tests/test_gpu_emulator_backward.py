@@ -66,12 +66,14 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
     check_rms_norm_backward(launch, grad, input, torch.randn(128), added)
 
 
-# One vector a row; several rows a block, and vectors in turns; one row a block; rows
-# that are not aligned, with a chunk each and with several rows a chunk.
-MANY = [(300, 8), (61, 576), (40, 2112), (127, 33), (129, 33), (300, 33)]
+# Few rows, a vector and more of a row; many rows, several and one a block, of a vector
+# and more; rows that are not aligned, with a chunk each and with several rows a chunk.
+FEW = [(300, 8), (61, 576)]
+MANY = [(600, 8), (520, 576), (513, 2056)]
+NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 
 
-@pytest.mark.parametrize(("rows", "hidden"), MANY, ids=str)
+@pytest.mark.parametrize(("rows", "hidden"), FEW + MANY + NOT_ALIGNED, ids=str)
 def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
     input, grad = torch.randn(2, rows, hidden).half()
     check_rms_norm_backward(launch, grad, input, torch.randn(hidden).half())
