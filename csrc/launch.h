@@ -13,14 +13,16 @@ namespace opbook {
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [early] the first kernel calls this as soon as the next may use what room is left ...
+// [early]
+// The first kernel calls this as soon as the next may use what room is left. The next
+// must be one that waits: if it is somebody else's, the first must not call this.
 __device__ inline void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// ... and the next, launched by EarlyLaunch, this before it touches memory: it returns
+// The next, launched by EarlyLaunch, calls this before it touches memory. It returns
 // when all that the first kernel wrote can be read.
 __device__ inline void wait_for_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -33,12 +35,16 @@ __device__ inline void wait_for_kernel_before() {
 
 #if defined(OPBOOK_CLUSTERS)
 
-// Whether the current device has both.
-inline bool has_clusters() {
+// Whether the current device has both, and the kernel's code was compiled for them. A
+// new device may run code for an old one, in which the functions above do nothing.
+template <typename Kernel>
+bool has_clusters(Kernel kernel) {
   int device = 0, has = 0;
+  cudaFuncAttributes code{};
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, device);
-  return has != 0;
+  return has != 0 && cudaFuncGetAttributes(&code, kernel) == cudaSuccess &&
+         code.ptxVersion >= 90;
 }
 
 // What <<<>>> cannot say: a launch with an attribute.

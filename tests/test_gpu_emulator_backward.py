@@ -66,10 +66,10 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
     check_rms_norm_backward(launch, grad, input, torch.randn(128), added)
 
 
-# Few rows, a vector and more of a row; many rows, several and one a block, of a vector
-# and more; rows that are not aligned, with a chunk each and with several rows a chunk.
-FEW = [(300, 8), (61, 576)]
-MANY = [(600, 8), (520, 576), (513, 2056)]
+# One row, and few; many rows, several and one a block, of a vector and more; rows that
+# are not aligned, with a chunk each and with several rows a chunk.
+FEW = [(1, 64), (300, 8), (61, 576)]
+MANY = [(601, 8), (521, 576), (513, 2056)]
 NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 
 

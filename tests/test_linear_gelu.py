@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 import opbook
-from called import Called
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from emulated import build, missing_tool
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
+from probes import Called, NoGradient
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = DTYPES[:2]
@@ -375,6 +375,15 @@ def test_only_the_gradients_asked_for(device, needed, function):
     assert called.names.count("aten::mm") == (0 in needed) + (1 in needed)
     assert called.names.count("aten::addmm") == recomputed
     assert called.names.count("aten::sum") == (2 in needed)
+
+
+@pytest.mark.parametrize("function", DIFFERENTIABLE)
+def test_a_gradient_that_never_comes(device, function):
+    args = example(device)
+    NoGradient.apply(
+        DIFFERENTIABLE[function](args[0].requires_grad_(), *args[1:])
+    ).sum().backward()
+    assert args[0].grad is None
 
 
 def test_saves_what_the_gradients_need_and_nothing_else(device):

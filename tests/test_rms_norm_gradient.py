@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 import opbook
-from called import Called
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from gpu import needs_gpu
 from layouts import LAYOUTS, layouts
+from probes import Called, NoGradient
 
 # The default depends on the dtype, and these tests compare fp16 with fp64.
 EPS = torch.finfo(torch.float32).eps
@@ -129,25 +129,14 @@ def test_backward_calls_one_operator(device):
     assert called.names == ["opbook::rms_norm_backward"]  # none fills with zeros
 
 
-class NoGradient(torch.autograd.Function):
-    """Passes its input on, and has no gradient for it."""
-
-    @staticmethod
-    def forward(ctx, input):
-        return input.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None
-
-
-def test_a_gradient_that_never_comes(device):
-    found = {}
-    for function in (opbook.rms_norm, eager):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_gradient_that_never_comes(device, operator):
+    found = []
+    for function in (OPERATORS[operator], eager):
         input = torch.randn(3, 8, device=device, requires_grad=True)
         NoGradient.apply(function(input)).sum().backward()
-        found[function] = input.grad is None
-    assert found[opbook.rms_norm] == found[eager]
+        found.append(input.grad)
+    assert found[0] is found[1] is None
 
 
 @pytest.mark.parametrize("hidden", [24, 25])

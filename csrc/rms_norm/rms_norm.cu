@@ -53,15 +53,16 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
+  const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kWidth>;
   if (vectorized && vectors > 4 * kMaxThreads &&
-      vectors <= kClusterKept * kClusterThreads * kClusterBlocks && has_clusters()) {
-    const auto kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kWidth>;
+      vectors <= kClusterKept * kClusterThreads * kClusterBlocks &&
+      has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     ClusterLaunch<kClusterBlocks> launch(
         threads_for((share + kClusterKept - 1) / kClusterKept), stream);
-    const int64_t clusters = std::min(rows, launch.clusters_at_a_time(kernel));
-    launch(kernel, clusters, input, input_stride, weight, output, output_stride, rrms,
-           rows, hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
+    const int64_t clusters = std::min(rows, launch.clusters_at_a_time(cluster_kernel));
+    launch(cluster_kernel, clusters, input, input_stride, weight, output, output_stride,
+           rrms, rows, hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
     return launch_error();
   }
 #endif

@@ -40,11 +40,11 @@ Plan plan_for(int64_t rows, int64_t hidden) {
             1, dim3(threads, rows_of_block)};
   }
 #if defined(OPBOOK_CLUSTERS)
-  if (vectors <= kManyKept * kClusterThreads * kClusterBlocks && has_clusters()) {
+  const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kManyKept,
+                                               kClusterBlocks, false, kWidth>;
+  if (vectors <= kManyKept * kClusterThreads * kClusterBlocks && has_clusters(kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     const int threads = threads_for((share + kManyKept - 1) / kManyKept);
-    const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kManyKept,
-                                                 kClusterBlocks, false, kWidth>;
     ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
     return {std::min(rows, launch.clusters_at_a_time(kernel)), kManyKept,
             kClusterBlocks, threads};
@@ -127,7 +127,7 @@ const char* launch_rms_norm_backward(
   const dim3 threads(kColumns, std::min<int64_t>(plan.chunks, kMaxThreads / kColumns));
   const auto sum_chunks = sum_chunks_kernel<acc_t, weight_t>;
 #if defined(OPBOOK_CLUSTERS)
-  if (has_clusters()) {
+  if (has_clusters(sum_chunks)) {
     EarlyLaunch(threads, stream)(sum_chunks, blocks, partial, grad_weight, plan.chunks,
                                  hidden);
     return launch_error();

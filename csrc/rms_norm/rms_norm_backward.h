@@ -23,7 +23,7 @@ OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
 
 // [launcher]
 // How many partial sums of the weight's gradient the current device needs. It depends
-// on the shape and on the device, so two runs on one device add in the same order.
+// on the shape and on the device alone.
 template <typename scalar_t>
 int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden);
 
@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
 
   __shared__ RowSum<acc_t, kBlocks> row_sum;
   row_sum.start();
-  let_next_kernel_start();
+  // Otherwise no sum_chunks_kernel follows.
+  if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
   const int step = kBlocks * blockDim.x;
   const int vectors = static_cast<int>(hidden / kWidth);
@@ -275,14 +276,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
 // [/weight_gradient]
 
-// [sum_chunks] a block adds up 32 columns: its warps take chunks in turns. It is
-// launched while the kernel before it still runs.
+// [sum_chunks] a block adds up 32 columns: its warps take chunks in turns
 constexpr int kColumns = 32;
 
 template <typename acc_t, typename weight_t>
 __global__ void __launch_bounds__(kMaxThreads, 1)
-    sum_chunks_kernel(const acc_t* __restrict__ partial, weight_t* __restrict__ total,
+    sum_chunks_kernel(const acc_t* partial, weight_t* __restrict__ total,
                       int64_t chunks, int64_t hidden) {
+  // `partial` is not __restrict__: it may be written until the wait is over.
   __shared__ acc_t sums[kMaxThreads / kColumns][kColumns];
   const int64_t column = threadIdx.x + static_cast<int64_t>(kColumns) * blockIdx.x;
   acc_t sum = 0;

@@ -27,8 +27,9 @@ print(rms_norm)
 # and the weight, once each. The line at 100 % is the fastest copy of the run. A dot
 # near the line leaves nothing to gain. One far to the left moves data twice, or waits.
 #
-# A call ends before all that it wrote has reached memory: the cache holds the rest. So
-# a dot can pass the line. ``opbook`` asks the cache to hold as much as it can, and
+# A call, the copy too, ends before all that it wrote has reached memory: the cache
+# holds the rest. Whose rest is larger can pass the line. Where its results are larger
+# than the cache, ``opbook`` asks the cache to keep them, and
 # :doc:`/explain/how_it_got_fast` times the operator that comes next, too.
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]

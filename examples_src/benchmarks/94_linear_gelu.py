@@ -56,9 +56,10 @@ charts.show(axis)
 charts.ratio_table(linear_gelu)
 
 # %%
-# The library adds the bias and applies GELU to its sums in the same kernel, and still
-# the layer takes longer than its product. ``ncu`` says why: the number of instructions
-# grows, and the tensor cores, which were hardly ever idle, have to wait for them.
+# In the tanh form, the library adds the bias and applies GELU to its sums in the same
+# kernel, and still the layer takes longer than its product. ``ncu`` shows what changed:
+# the number of instructions grows, and the tensor cores, hardly ever idle before, are
+# so more often.
 #
 # .. recorded:: linear_gelu_ncu_h200
 

@@ -12,7 +12,7 @@ COLUMNS = {
     "time, us": lambda found: f"{found[TIME] / 1e3:.0f}",
     "tensor cores, %": lambda found: f"{found[TENSOR]:.1f}",
     "instructions, M": lambda found: f"{found['sm__inst_executed.sum'] / 1e6:.0f}",
-    "exp and the like, M": lambda found: (
+    "of these exp, M": lambda found: (
         f"{found['smsp__inst_executed_pipe_xu.sum'] / 1e6:.1f}"
     ),
 }
@@ -41,9 +41,9 @@ def main() -> None:
     """Run ncu and print a line for each product."""
     found = ncu.counted(__file__, "nvjet|.*gemm", METRICS, launches=len(CALLS))
     print(f"ncu --clock-control none, bf16, {ROWS} x {INPUTS} x {OUTPUTS}")
-    print(f"{'':20}" + "".join(f"{name:>21}" for name in COLUMNS))
+    print(f"{'':20}" + "".join(f"{name:>17}" for name in COLUMNS))
     for call, counts in zip(CALLS, found, strict=True):
-        cells = (f"{show(counts):>21}" for show in COLUMNS.values())
+        cells = (f"{show(counts):>17}" for show in COLUMNS.values())
         print(f"{call:20}" + "".join(cells))
     for call, counts in zip(CALLS, found, strict=True):
         print(f"{call}: {counts['Kernel Name']}")

@@ -239,11 +239,14 @@ torch.library.register_autograd(
 # [recompute]
 def _save_inputs(ctx, inputs, output) -> None:
     input, weight, bias, ctx.approximate = inputs
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(input, weight, bias)
 
 
 def _recompute_and_backward(ctx, grad_output):
     """Serve who calls the operator itself: it returned no pre-activation."""
+    if grad_output is None:
+        return None, None, None, None
     input, weight, bias = ctx.saved_tensors
     preactivation = F.linear(input, weight, bias)
     grad = _gelu_backward(grad_output, preactivation, ctx.approximate)
