@@ -25,7 +25,8 @@ from typing import NamedTuple
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("csrc", "src", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
+PARTS += ("README.md", "LICENSE")
 EMULATOR = "tests/test_gpu_emulator"  # and what follows: a file for some operators
 TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 

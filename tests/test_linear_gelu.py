@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called, NoGradient
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from emulated import build, missing_tool
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
-from probes import Called, NoGradient
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = DTYPES[:2]

@@ -100,14 +100,15 @@ def launch(tmp_path_factory):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 257, 4099])
-@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("offsets", [(0, 0), (1, 0), (0, 1)], ids=str)
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.float32, torch.float64, torch.uint8]
 )
-def test_kernel_takes_every_element_once(launch, monkeypatch, dtype, count, offset):
+def test_kernel_takes_every_element_once(launch, monkeypatch, dtype, count, offsets):
     monkeypatch.setitem(emulated.CXX_NAMES, torch.uint8, "unsigned char")
-    input = (torch.randn(count + offset).abs() * 50).to(dtype)[offset:]
-    output = torch.zeros_like(input)
+    read, written = offsets  # one is a place that is not aligned to 16 bytes
+    input = (torch.randn(count + read).abs() * 50).to(dtype)[read:]
+    output = torch.zeros(count + written, dtype=dtype)[written:]
     launch(input, output, count, order="random")
     torch.testing.assert_close(output, torch.neg(input), rtol=0, atol=0)
 

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called, NoGradient
 from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
 from gpu import needs_gpu
 from layouts import LAYOUTS, layouts
-from probes import Called, NoGradient
 
 # The default depends on the dtype, and these tests compare fp16 with fp64.
 EPS = torch.finfo(torch.float32).eps

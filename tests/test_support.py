@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import opbook
+from called import Called
 from eager import assert_same_outcome, outcome, results
 from gpu import needs_gpu
-from probes import Called
 
 DTYPES = (
     torch.float16,

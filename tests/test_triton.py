@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import opbook
+from called import Called
 from eager import TOLERANCES, outcome
 from gpu import HAS_GPU, needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
-from probes import Called
 
 triton = pytest.importorskip("triton", reason="needs triton")
 ops = pytest.importorskip("opbook.triton")

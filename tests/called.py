@@ -1,4 +1,4 @@
-"""What looks into autograd."""
+"""What autograd calls, and a gradient that it never gets."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
