@@ -99,7 +99,17 @@ __device__ inline Vector<scalar_t, kWidth> scaled(Vector<scalar_t, kWidth> x,
 }
 // [/row]
 
-// [kept] a thread's share of a row, in registers
+// [kept]
+// Calls body(k, i) for the kKept vectors of a thread: i is the place of the k-th.
+template <int kKept, typename Body>
+__device__ inline void for_each_kept(int first, int step, int vectors, Body body) {
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (first + k * step < vectors) body(k, first + k * step);
+  }
+}
+
+// A thread's share of a row, in registers.
 template <typename scalar_t, typename weight_t, int kKept, int kWidth>
 struct KeptRow {
   using acc_t = accumulate_t<scalar_t>;
@@ -115,10 +125,7 @@ struct KeptRow {
 
   template <typename Body>
   __device__ void for_each(Body body) const {
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      if (first + k * step < vectors) body(k, first + k * step);
-    }
+    for_each_kept<kKept>(first, step, vectors, body);
   }
 
   __device__ void load(const scalar_t* row, Packed<Input>* loaded,

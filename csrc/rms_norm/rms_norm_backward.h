@@ -77,10 +77,7 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
   const int step = kBlocks * blockDim.x;
   const int vectors = static_cast<int>(hidden / kWidth);
   const auto for_each_vector = [&](auto body) {
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-      if (first + k * step < vectors) body(k, first + k * step);
-    }
+    for_each_kept<kKept>(first, step, vectors, body);
   };
 
   constexpr bool kKeepWeight =
