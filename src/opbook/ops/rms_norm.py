@@ -188,8 +188,6 @@ def _setup_forward(ctx, inputs, output):
 
 
 def _backward_forward(ctx, grad, _):
-    if grad is None:
-        return None, None, None
     return _gradients(ctx, grad, *ctx.saved_tensors)
 
 
@@ -199,6 +197,8 @@ def _needs(ctx) -> tuple[bool, bool]:
 
 
 def _gradients(ctx, grad, input, weight, rrms):
+    if grad is None:
+        return None, None, None
     need_input, need_weight = needed = _needs(ctx)
     if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
         return *_differentiable_gradients(needed, grad, input, weight, ctx.eps), None
@@ -244,8 +244,6 @@ def _setup(ctx, inputs, output):
 
 def _backward(ctx, grad):
     """For who calls the operator itself: it kept no rrms, so compute it again."""
-    if grad is None:
-        return None, None, None
     input, weight = ctx.saved_tensors
     with torch.no_grad():
         _, rrms = torch.ops.opbook.rms_norm_forward(input, weight, ctx.eps)
