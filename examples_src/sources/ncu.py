@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def counted(script: str, kernels: str, metrics: list[str], launches: int) -> list[dict]:
-    """What ncu counts of the last launches of some kernels.
+    """What ncu counts of the launches of some kernels, in their order.
 
     ``script launch`` has to launch them. The clocks stay as they are. A metric that
     this ncu lacks is left out of the result.
@@ -18,7 +18,7 @@ def counted(script: str, kernels: str, metrics: list[str], launches: int) -> lis
         script: The file to run, with ``launch`` as its argument.
         kernels: A regular expression that the kernels' names begin with.
         metrics: The names of the metrics.
-        launches: How many launches the script ends with.
+        launches: How many there have to be.
 
     Returns:
         For each launch its metrics, and the kernel's name under ``Kernel Name``.
@@ -38,7 +38,7 @@ def counted(script: str, kernels: str, metrics: list[str], launches: int) -> lis
         launch = found.setdefault(int(row["ID"]), {"Kernel Name": row["Kernel Name"]})
         if "n/a" not in row["Metric Value"]:
             launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
-    if done.returncode or len(found) < launches:
+    if done.returncode or len(found) != launches:
         seen = f"ncu saw {len(found)} launches, not {launches}"
         sys.exit(f"{seen}\n{text}{done.stdout}{done.stderr}")
-    return [found[number] for number in sorted(found)[-launches:]]
+    return [found[number] for number in sorted(found)]

@@ -5,6 +5,7 @@ import sys
 import ncu
 
 ROWS, HIDDEN = 16384, 4096
+CALLS = 3  # of which the last counts
 METRICS = {
     "gpu__time_duration.sum": "time, ns",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": "DRAM, % of peak",
@@ -18,21 +19,21 @@ METRICS = {
 
 
 def launch() -> None:
-    """What ncu watches: a few calls, of which the last counts."""
+    """What ncu watches: a few calls."""
     import torch
 
     import opbook
 
     x = torch.randn(ROWS, HIDDEN, device="cuda", dtype=torch.float16)
     weight = torch.randn(HIDDEN, device="cuda", dtype=torch.float16)
-    for _ in range(3):
+    for _ in range(CALLS):
         opbook.rms_norm(x, weight)
     torch.cuda.synchronize()
 
 
 def main() -> None:
     """Run ncu and print a table of its metrics."""
-    [found] = ncu.counted(__file__, "rms_norm_kernel", list(METRICS), launches=1)
+    *_, found = ncu.counted(__file__, "rms_norm_kernel", list(METRICS), CALLS)
     print("ncu --clock-control none --kernel-name regex:rms_norm_kernel --metrics ...")
     print(f"rms_norm_kernel, {ROWS} rows of {HIDDEN} fp16")
     for metric, name in METRICS.items():
