@@ -83,6 +83,11 @@ inline dim3 grid_of_rows(int64_t rows) {
   return dim3(grid_x, (rows + grid_x - 1) / grid_x);
 }
 
+// The row of this block, of such a grid; the last blocks may be behind the last row.
+__device__ inline int64_t row_of_block() {
+  return blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+}
+
 // Blocks of kernels whose threads take one step after the other, a grid apart: no more
 // than are far more than any GPU holds at once.
 inline int64_t blocks_for(int64_t steps, int threads) {

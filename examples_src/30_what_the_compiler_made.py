@@ -88,7 +88,7 @@ def inner_loop(listing: str) -> list[str]:
 
 
 for target, compiled in code.items():
-    loop = inner_loop(compiled.listings["rms_norm_kernel<float, float, 0, false, 4>"])
+    loop = inner_loop(compiled.listings["rms_norm_kernel<float, float, 0, 4>"])
     print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")
     print("\n".join(loop))
 

@@ -576,6 +576,22 @@ def test_recording_is_stale_for_new_file_or_command(book):
     assert origins(book.passes()) == ["stale", "stale"]
 
 
+def test_sources_of_a_recording_by_pattern(book, capfd):
+    for name in ("a.h", "b.h", "a.cu"):
+        book.write(f"csrc/{name}", "int a;\n")
+    entry = '[{}]\ncommand = "date"\nsources = ["csrc/*.{}"]\n'
+    manifest = entry.format("bench", "h") + entry.format("none", "cpp")
+    book.write("docs/recordings.toml", manifest)
+    book.in_proof(RECORD + "assert failed == 1\n")
+    assert "FAILED    none: there is no" in capfd.readouterr().out
+    recording = json.loads((book.root / "docs/recordings/bench.json").read_text())
+    assert recording["sources"].keys() == {"csrc/a.h", "csrc/b.h"}
+    book.page("```{recorded} bench\n```")
+    assert origins(book.passes()) == ["recorded", "recorded"]
+    book.write("csrc/c.h", "int c;\n")
+    assert origins(book.passes()) == ["stale", "stale"]
+
+
 def test_nothing_is_recorded_without_a_gpu(book):
     book.write("csrc/a.cu", "int a;\n")
     book.write("docs/recordings.toml", MANIFEST)
@@ -723,8 +739,8 @@ def test_manifest_fits_the_recordings():
 
 
 def is_in(source: str, place: str) -> bool:
-    """Whether a file is the one named, or in the folder named."""
-    return source == place or source.startswith(f"{place}/")
+    """Whether a file is named, by itself, by a pattern or by its folder."""
+    return Path(source).match(place) or source.startswith(f"{place}/")
 
 
 def test_quick_build_runs_nothing_and_says_so(book):

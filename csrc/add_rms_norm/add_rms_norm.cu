@@ -27,16 +27,15 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
     return launch_error();
   };
   if (!vectorized) {
-    return launch(add_rms_norm_kernel<scalar_t, weight_t, 0, false, 1>, hidden);
+    return launch(add_rms_norm_kernel<scalar_t, weight_t, 0, 1>, hidden);
   }
   if (vectors > 4 * kMaxThreads) {
-    return launch(add_rms_norm_kernel<scalar_t, weight_t, 0, false, kWidth>, vectors);
+    return launch(add_rms_norm_kernel<scalar_t, weight_t, 0, kWidth>, vectors);
   }
   if (rows <= kFewRows && vectors <= kMaxThreads) {
-    return launch(add_rms_norm_kernel<scalar_t, weight_t, 1, true, kWidth>, vectors);
+    return launch(add_rms_norm_kernel<scalar_t, weight_t, 1, kWidth>, vectors);
   }
-  return launch(add_rms_norm_kernel<scalar_t, weight_t, 4, false, kWidth>,
-                (vectors + 3) / 4);
+  return launch(add_rms_norm_kernel<scalar_t, weight_t, 4, kWidth>, (vectors + 3) / 4);
 }
 // [/launch]
 

@@ -41,8 +41,7 @@ __device__ inline Vector<scalar_t, kWidth> rounded_sums(
 
 // kKept vectors a thread are the whole row of sums. With kKept = 0 the sums are read
 // again, from cache, by the threads that wrote them.
-template <typename scalar_t, typename weight_t, int kKept, bool kWeightFirst,
-          int kWidth>
+template <typename scalar_t, typename weight_t, int kKept, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     add_rms_norm_kernel(const scalar_t* __restrict__ input, int64_t input_stride,
                         const scalar_t* __restrict__ residual, int64_t residual_stride,
@@ -53,14 +52,15 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
                         accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
+  constexpr bool kFew = is_for_few_rows(kKept);
 
-  const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+  const int64_t row = row_of_block();
   if (row >= rows) return;
   const scalar_t* x = input + row * input_stride;
   const scalar_t* r = residual + row * residual_stride;
   scalar_t* y = output + row * hidden;
   auto* sums = reinterpret_cast<Input*>(sum + row * hidden);
-  const L2Cache l2(keep);
+  const L2Cache l2(kFew ? Keep::kAny : keep);
 
   acc_t sum_of_squares = 0;
   if constexpr (kKept > 0) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     Packed<Input> residuals[kKept];
     kept.load(x, kept.inputs, l2);
     kept.load(r, residuals, l2);
-    if (kWeightFirst) kept.load_weight(weight);
+    if (kFew) kept.load_weight(weight);
     kept.for_each([&](int k, int i) {
       const Input rounded =
           rounded_sums(kept.inputs[k].unpack(), residuals[k].unpack());
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       kept.inputs[k] = pack(rounded);
     });
     const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
-    if (!kWeightFirst) kept.load_weight(weight);
+    if (!kFew) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const auto* inputs = reinterpret_cast<const Input*>(x);

@@ -25,18 +25,18 @@ auto rms_norm_form(int64_t rows, int64_t vectors) {
     return Launch{kernel, threads_for((vectors + kept - 1) / kept)};
   };
   if (rows <= kFewRows && vectors <= kMaxThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 1, true, kWidth>, 1);
+    return form(rms_norm_kernel<scalar_t, weight_t, 1, kWidth>, 1);
   }
   if (vectors <= 2 * kBlockThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 2, false, kWidth>, 2);
+    return form(rms_norm_kernel<scalar_t, weight_t, 2, kWidth>, 2);
   }
   if (rows > kFewRows && vectors > 4 * kBlockThreads && vectors <= 8 * kBlockThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 8, false, kWidth>, 8);
+    return form(rms_norm_kernel<scalar_t, weight_t, 8, kWidth>, 8);
   }
   if (vectors <= 4 * kMaxThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 4, false, kWidth>, 4);
+    return form(rms_norm_kernel<scalar_t, weight_t, 4, kWidth>, 4);
   }
-  return form(rms_norm_kernel<scalar_t, weight_t, 0, false, kWidth>, 1);
+  return form(rms_norm_kernel<scalar_t, weight_t, 0, kWidth>, 1);
 }
 
 template <typename scalar_t, typename weight_t>
@@ -67,9 +67,9 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, threads] =
-      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
-                 : Launch{rms_norm_kernel<scalar_t, weight_t, 0, false, 1>,
-                          threads_for(hidden)};
+      vectorized
+          ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
+          : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>, threads_for(hidden)};
   kernel<<<grid_of_rows(rows), threads, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
       inverse_hidden, static_cast<acc_t>(eps), keep);

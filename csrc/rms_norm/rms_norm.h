@@ -181,9 +181,11 @@ __device__ inline void store_scaled_row(const scalar_t* input, const weight_t* w
   }
 }
 
-// Up to so many rows, the GPU has room for all blocks at once, and the shortest code
-// wins.
+// Up to so many rows, the GPU has room for all blocks at once and little to do. Their
+// form, one vector a thread, asks for the weight before the sum is known, and its code
+// is short, because code has to come from memory too: it gives the cache no hints.
 constexpr int64_t kFewRows = 256;
+constexpr bool is_for_few_rows(int kept) { return kept == 1; }
 
 // Eight blocks of a short row are to fit a multiprocessor, and of a long one three;
 // fewer where the weight takes twice the registers.
@@ -196,10 +198,8 @@ constexpr int blocks_at_least(int kept, bool wide_weight) {
 }
 
 // kKept vectors a thread are the whole row, which is read once; with kKept = 0 the row
-// is read twice, the second time from cache. kWeightFirst asks for the weight before
-// the sum is known: faster where few rows leave most of the GPU idle.
-template <typename scalar_t, typename weight_t, int kKept, bool kWeightFirst,
-          int kWidth>
+// is read twice, the second time from cache.
+template <typename scalar_t, typename weight_t, int kKept, int kWidth>
 __global__ void __launch_bounds__(threads_at_most(kKept),
                                   blocks_at_least(kKept,
                                                   sizeof(weight_t) > sizeof(scalar_t)))
@@ -209,20 +209,21 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr bool kFew = is_for_few_rows(kKept);
 
-  const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+  const int64_t row = row_of_block();
   if (row >= rows) return;  // true for the whole block, so no thread misses a barrier
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
-  const L2Cache l2(keep);
+  const L2Cache l2(kFew ? Keep::kAny : keep);
 
   if constexpr (kKept > 0) {
     KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, hidden);
     kept.load(x, kept.inputs, l2);
-    if (kWeightFirst) kept.load_weight(weight);
+    if (kFew) kept.load_weight(weight);
     const acc_t scale =
         row_scale(kept.sum_of_squares(), inverse_hidden, eps, rrms, row);
-    if (!kWeightFirst) kept.load_weight(weight);
+    if (!kFew) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const auto* inputs = reinterpret_cast<const Vector<scalar_t, kWidth>*>(x);

@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
 
-  const int64_t row = blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+  const int64_t row = row_of_block();
   if (row >= rows) return;
   const auto* dy = reinterpret_cast<const Input*>(grad + row * grad_stride);
   const auto* x = reinterpret_cast<const Input*>(input + row * input_stride);

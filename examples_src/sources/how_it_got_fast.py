@@ -35,7 +35,7 @@ NAMES = {
 NOTHING, OURS, OPERATOR = 0, range(1, 8), 8
 SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
 ROWS_A_BLOCK = {1: 128}  # of the others: 1
-FOLLOWED = (6, 7, 8)  # is what the last steps gain lost by who comes next?
+FOLLOWED = (6, 7, 8)  # is what the last steps gain lost to who comes next?
 EPS = 1e-6
 ROUNDS, WARM_UP = 61, 5
 HEADS = (
@@ -158,9 +158,14 @@ def rows_at_once(library: ctypes.CDLL, version: int, shape: tuple[int, int]) -> 
     return min(shape[0], resident * processors * ROWS_A_BLOCK.get(version, 1))
 
 
-def followed_by_a_copy(call: Callable[[], Tensor], to: Tensor) -> Callable:
-    """The call, and an operator behind it that reads what it wrote."""
-    return lambda: to.copy_(call())
+def followed(call: Callable[[], Tensor], to: Tensor, other: Tensor | None) -> Callable:
+    """The call, and behind it a copy of what it wrote, or of another tensor."""
+
+    def both() -> None:
+        result = call()
+        to.copy_(result if other is None else other)
+
+    return both
 
 
 def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
@@ -190,11 +195,12 @@ def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
         middle, late = median(times[version]), quantiles(times[version], n=20)[-1]
         print(f"{version} {name:18}{at_once:>10}{block:>10}{guess:10.1f}", end="")
         print(f"{middle:10.1f}{late:10.1f}{copy / middle:10.0%}{errors[version]:10.1e}")
-    copied = torch.empty_like(x)
-    followed = {each: followed_by_a_copy(calls[each], copied) for each in FOLLOWED}
-    followed = in_turns({each: (flush.sum, both) for each, both in followed.items()})
-    words = (f"{each} {median(times):.1f} us" for each, times in followed.items())
-    print("with a copy of the result behind it:", ", ".join(words))
+    to, another = torch.empty_like(x), torch.randn_like(x)
+    for what, other in {"the result": None, "another tensor": another}.items():
+        pairs = {each: followed(calls[each], to, other) for each in FOLLOWED}
+        pairs = in_turns({each: (flush.sum, both) for each, both in pairs.items()})
+        words = (f"{each} {median(times):.1f} us" for each, times in pairs.items())
+        print(f"with a copy of {what} behind it:", ", ".join(words))
 
 
 def measure() -> None:
@@ -223,7 +229,6 @@ METRICS = {
     "sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "registers": "launch__registers_per_thread",
     "memory": f"{STALLED}_long_scoreboard_per_issue_active.ratio",
     "barrier": f"{STALLED}_barrier_per_issue_active.ratio",
 }
@@ -236,7 +241,6 @@ COLUMNS = {
     ("written", "MB"): lambda m: f"{m['written'] / 1e6:.0f}",
     ("DRAM", "%"): lambda m: f"{m['dram']:.0f}",
     ("warps", "%"): lambda m: f"{m['warps']:.0f}",
-    ("", "regs"): lambda m: f"{m['registers']:.0f}",
     ("memory", "wait"): lambda m: f"{m['memory']:.1f}",
     ("barrier", "wait"): lambda m: f"{m['barrier']:.1f}",
 }

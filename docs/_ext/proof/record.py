@@ -47,7 +47,7 @@ class Entry:
 
     Attributes:
         command: a line for the shell.
-        sources: files and folders whose change makes the recording stale.
+        sources: files, patterns and folders whose change makes the recording stale.
         gpus: how many GPUs the command needs.
         plays: the gallery script or notebook that the command runs, if any.
     """
@@ -92,11 +92,12 @@ def _entry(name: str, table: dict) -> Entry:
 
 
 def files(names: tuple[str, ...]) -> list[Path]:
-    """The files named, and those inside the folders named."""
-    paths = map(ROOT.joinpath, names)
-    found = [
-        p for path in paths for p in (path.rglob("*") if path.is_dir() else [path])
-    ]
+    """The files that match the names, and those inside the folders that do."""
+    found = []
+    for name in names:
+        # A name that matches nothing stays: the file is missing, and has to be missed.
+        for path in sorted(ROOT.glob(name)) or [ROOT / name]:
+            found += path.rglob("*") if path.is_dir() else [path]
     return [path for path in found if not path.is_dir() and path.suffix != ".so"]
 
 
