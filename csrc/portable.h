@@ -133,6 +133,14 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
+// Every lane of a warp gets the sum of what `count` warps have left in shared memory. A
+// block has no more warps than a warp has lanes.
+template <typename T>
+__device__ inline T sum_of_warps(const T* sums, int count) {
+  const int lane = threadIdx.x % kWarpSize;
+  return warp_sum(lane < count ? sums[lane] : T(0));
+}
+
 // Every thread of a block gets the sum over the block, added in a fixed order.
 // The block must be a whole number of warps; a second call needs a barrier before it.
 template <typename T>
@@ -141,9 +149,7 @@ __device__ inline T block_sum(T value) {
   value = warp_sum(value);
   if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  // A block has no more warps than a warp has lanes: each warp adds up the warps.
-  const int lane = threadIdx.x % kWarpSize, num_warps = blockDim.x / kWarpSize;
-  return warp_sum(lane < num_warps ? partial[lane] : T(0));
+  return sum_of_warps(partial, blockDim.x / kWarpSize);
 }
 
 #endif  // OPBOOK_GPU_COMPILER

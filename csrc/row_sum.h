@@ -32,13 +32,12 @@ struct RowSum {
 
   // Every thread of the row gets the sum, added in a fixed order.
   __device__ T sum(T value, int turn) {
-    T* row = warps[turn % 2] + threadIdx.y * (blockDim.x / kWarpSize);
+    const int num_warps = blockDim.x / kWarpSize;
+    T* row = warps[turn % 2] + threadIdx.y * num_warps;
     value = warp_sum(value);
     if (threadIdx.x % kWarpSize == 0) row[threadIdx.x / kWarpSize] = value;
     __syncthreads();
-    T total = 0;
-    const int num_warps = blockDim.x / kWarpSize;
-    for (int warp = 0; warp < num_warps; ++warp) total += row[warp];
+    T total = sum_of_warps(row, num_warps);
     if constexpr (kBlocks > 1) total = sum_over_blocks(total, turn);
     return total;
   }

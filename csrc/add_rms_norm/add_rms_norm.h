@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   using Input = Vector<scalar_t, kWidth>;
   constexpr bool kFew = is_for_few_rows(kKept);
 
-  const int64_t row = row_of_block();
+  const int64_t row = kFew ? blockIdx.x : row_of_block();
   if (row >= rows) return;
   const scalar_t* x = input + row * input_stride;
   const scalar_t* r = residual + row * residual_stride;

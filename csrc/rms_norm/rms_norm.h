@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
   using acc_t = accumulate_t<scalar_t>;
   constexpr bool kFew = is_for_few_rows(kKept);
 
-  const int64_t row = row_of_block();
+  const int64_t row = kFew ? blockIdx.x : row_of_block();
   if (row >= rows) return;  // true for the whole block, so no thread misses a barrier
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
