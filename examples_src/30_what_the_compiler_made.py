@@ -63,8 +63,7 @@ for target, compiled in code.items():
     for kernel in compiled.kernels:
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
-            sums = 1 if "cluster" in kernel.name else 2  # a cluster's blocks loop
-            assert kernel.shuffles == sums * steps * words
+            assert kernel.shuffles == 2 * steps * words
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 
 # %%

@@ -76,6 +76,9 @@ charts.time_table(rms_norm, "backward", shapes)
 #   memory too where the caches are cold.
 # - *the sum*: shuffles, shared memory, and the barrier between them.
 #
+# ``ncu`` counts these in several runs of a kernel, and no two are alike. Read them as
+# rough parts; of an empty kernel they say nothing.
+#
 # .. recorded:: few_rows_h200
 #
 # Nothing is left to overlap: each thread has one vector, and a row waits for memory,
