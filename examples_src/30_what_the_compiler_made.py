@@ -39,7 +39,8 @@ if not code:
 # %%
 # One source makes a kernel for each pair of dtypes, each form and each vector width. In
 # a name, the first number is how many vectors of a row a thread keeps in registers. The
-# last one is how many elements it loads at once: more than one makes 16-byte loads.
+# last one is how many elements it loads at once: more than one makes 16-byte loads. The
+# cluster kernel has the last one alone.
 
 columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
 columns += ("wide_loads",)
@@ -70,7 +71,8 @@ for target, compiled in code.items():
 # A row that fits the registers is loaded without a loop. A longer one has a loop, which
 # is where the time goes. It ends with a jump back to its label. Look for the load
 # (``LDG.E.128``, ``global_load_dwordx4``), one multiply-add per element (``FFMA``,
-# ``v_fmac_f32``), and what is left: the address and the loop counter.
+# ``v_fmac_f32``; the first may be a multiplication), one addition to the thread's sum,
+# and what is left: the address and the loop counter.
 
 
 def inner_loop(listing: str) -> list[str]:
@@ -93,8 +95,9 @@ for target, compiled in code.items():
 
 # %%
 # Registers decide how many threads fit on a chip at once. Blocks of 1024 threads allow
-# 64 on the NVIDIA chip and 128 on the AMD one. The form ``2, false`` is for short rows,
-# many of which are to fit: its launch bounds hold it to fewer.
+# 64 on the NVIDIA chip and 128 on the AMD one. The forms 2 and 8 have blocks of 256
+# threads at most. Form 2 is for short rows, many of which are to fit, so its launch
+# bounds hold it to fewer registers. Form 8 keeps a long row, and may take more.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

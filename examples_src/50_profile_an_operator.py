@@ -70,9 +70,9 @@ print(f"{len(bars)} calls in {len(holding)} threads")
 assert any(name == "opbook::rms_norm_backward" for *_, name in bars)
 
 # %%
-# The bars. Look for the short stack inside ``opbook::rms_norm_backward``: a copy. The
-# gradient of ``sum`` is one number, expanded over the output's shape, and the kernel
-# wants a number for each element.
+# The bars. Look for the stack inside ``opbook::rms_norm_backward``: it ends in a copy.
+# The gradient of ``sum`` is one number, expanded over the output's shape, and the
+# kernel wants a number for each element.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

@@ -50,8 +50,8 @@ def draw(task):
 draw("forward")
 
 # %%
-# Backward. Autograd walks a graph of nodes, in C++ for operators that are registered
-# there and in Python for the others:
+# Backward. Autograd walks a graph of nodes. Those of PyTorch's own operators are C++,
+# those of all others here are Python, also of ``opbook``:
 
 draw("backward")
 
@@ -68,8 +68,8 @@ charts.time_table(rms_norm, "backward", shapes)
 # Why not sooner? A target in microseconds holds for one machine on one day: the clock
 # also sees how soon a kernel starts and ends, and that differs between two machines of
 # the same kind. So look at kernels side by side. The first does nothing. The second,
-# ``neg``, moves the same bytes and adds nothing up. ``ncu`` takes the time of the
-# kernel alone and says what a warp waits for in it:
+# ``neg``, reads and writes the same rows, without a weight, and adds nothing up.
+# ``ncu`` takes the time of the kernel alone and says what a warp waits for in it:
 #
 # - *memory*: the row and the weight.
 # - *code*: instructions, and constants like the kernel's parameters. They come from

@@ -28,13 +28,15 @@ def by_form(rows):
 
 
 # %%
-# The line at 100 % is the fastest product without a bias, in the dtype of the dot and
-# of the same run. A GPU under full load lowers its clocks to stay within its power, so
-# that only contenders that took turns can be compared.
+# The line at 100 % is the fastest product without a bias of the whole run, in the dtype
+# of the dot. A GPU under full load lowers its clocks to stay within its power, so
+# compare the dots of one row: those took turns. The row's own product did so too, and
+# is one of the grey marks.
 #
 # ``none`` is GELU with the error function, ``tanh`` the form with the hyperbolic
-# tangent. The vendor's library has a fused epilogue for the second only. Who writes the
-# product and reads it again is further to the left.
+# tangent. The vendor's library has a fused epilogue for the second only. There, who
+# writes the product and reads it again is further to the left. To fuse is not enough:
+# ``opbook.triton`` does not write the product either, but computes it more slowly.
 
 forward = linear_gelu.where(task="forward")
 [axis] = charts.panels(rows=4)

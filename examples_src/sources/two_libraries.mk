@@ -7,7 +7,7 @@
 # [settings]
 PYTHON ?= python
 BUILD ?= build/make
-# Found without `import torch`, which would take seconds in every call of make.
+# Found without `import torch`, which would be the slowest part of every call of make.
 LOOK := from importlib.util import find_spec as find
 TORCH := $(shell $(PYTHON) -c '$(LOOK); print(*find("torch").submodule_search_locations)')
 TARGET_VERSION := 0x020b000000000000
