@@ -76,6 +76,8 @@ def operators() -> tuple[str, int, list[tuple[str, str, str, str]]]:
         kind = next(
             (kind for key, kind in KINDS.items() if has(name, key)), "elsewhere"
         )
+        if kind == "structured" and not has(name, "CPU"):
+            kind = "explicit"  # its one kernel is not an ``out=`` form's
         private = base.startswith("_") and kind != "kernel"
         if private or torch.Tag.generated in op.tags:
             continue

@@ -32,7 +32,10 @@ def isolate(app) -> None:
         if record and cached.exists():
             return original(fname, target_dir, src_dir, gallery_conf)
         cached.unlink(missing_ok=True)
-        done = run.call(_generate, fname, target_dir, src_dir, gallery_conf)
+        # Triton reads this when it is imported, and the fork server has imported it.
+        fresh = "TRITON_INTERPRET" in source.read_text(encoding="utf-8")
+        arguments = (fname, target_dir, src_dir, gallery_conf)
+        done = run.call(_generate, *arguments, fresh=fresh)
         if done.error:
             raise ExtensionError(f"{relative(source)}: {done.error}")
         result, reason = done.value
