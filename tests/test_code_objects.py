@@ -59,7 +59,7 @@ BYTE_LOAD = re.compile(r"LDG\S*\.[US]8\b|load_(?:d16_)?(?:hi_)?(?:[us]byte|[ui]8
 
 def chip_of(target: str) -> Chip:
     if target.startswith("sm_"):
-        return AMPERE if target.startswith("sm_8") else NVIDIA
+        return NVIDIA if int(target.removeprefix("sm_")) >= 90 else AMPERE
     return CDNA if target.startswith("gfx9") else RDNA
 
 

@@ -830,6 +830,22 @@ def test_gallery_script_runs_again_when_an_input_changes(book):
     assert origins(book.passes()) == ["not_run"]
 
 
+def test_gallery_script_may_have_nothing_imported_before(book):
+    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
+    preloading = GALLERY_CONF.replace("PRELOAD = []", 'PRELOAD = ["json.tool"]')
+    book.write("docs/conf.py", preloading)
+    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
+    script = '"""\nTitle\n=====\n\nText.\n"""\n\nimport os\nimport sys\n\n'
+    script += 'print("imported before:", "json.tool" in sys.modules)\n'
+    book.write("examples_src/10_a.py", script)
+    script += 'os.environ["TRITON_INTERPRET"] = "0"\n'
+    book.write("examples_src/20_b.py", script)
+    book.page("```{toctree}\nexamples/index\n```")
+    book.passes()
+    assert "imported before: True" in book.html("examples/10_a")
+    assert "imported before: False" in book.html("examples/20_b")
+
+
 def test_pytest_reads_the_pages(book):
     shutil.copy(EXTENSIONS.parents[1] / "conftest.py", book.root)
     book.page("""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sphinx.errors import ExtensionError
 
-from . import run
+from . import page, run
 from .evidence import Record, digests, relative, store
 
 
@@ -32,10 +32,8 @@ def isolate(app) -> None:
         if record and cached.exists():
             return original(fname, target_dir, src_dir, gallery_conf)
         cached.unlink(missing_ok=True)
-        # Triton reads this when it is imported, and the fork server has imported it.
-        fresh = "TRITON_INTERPRET" in source.read_text(encoding="utf-8")
         arguments = (fname, target_dir, src_dir, gallery_conf)
-        done = run.call(_generate, *arguments, fresh=fresh)
+        done = run.call(_generate, *arguments, fresh=page.starts_fresh(source))
         if done.error:
             raise ExtensionError(f"{relative(source)}: {done.error}")
         result, reason = done.value

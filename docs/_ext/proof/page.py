@@ -83,11 +83,16 @@ def name(path: Path) -> str:
 
 
 def starts_fresh(path: Path) -> bool:
-    """Whether the front matter says ``fresh: true``: nothing may be imported before.
+    """Whether nothing may be imported before a page or a script runs.
 
-    For a page that sets a variable which PyTorch or Triton reads when it is imported.
+    It sets a variable which PyTorch or Triton reads when it is imported. A page says so
+    by ``fresh: true`` in its front matter. A script of the gallery has no such place
+    that its readers don't see, but it names Triton's variable.
     """
-    head = re.match(r"---\n(.*?)\n---\n", path.read_text(encoding="utf-8"), re.DOTALL)
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return "TRITON_INTERPRET" in text
+    head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     return bool(head and re.search(r"^fresh: true$", head[1], re.MULTILINE))
 
 
