@@ -50,7 +50,8 @@ NEEDS = {
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "rms_norm_kernel": Needs(2, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
-    "rms_norm_backward_kernel": Needs(2, barriers=3, wide_loads=5, repeats=True),
+    "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
+    "rms_norm_backward_kernel": Needs(2, barriers=3, wide_loads=12, repeats=True),
     "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
 }
 # A load of one byte from global memory, as SASS or AMD ISA.
@@ -78,7 +79,7 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
 def shares_a_row(function: str, numbers: list[int]) -> bool:
     """Whether a cluster of blocks shares a row."""
     is_backward = function == "rms_norm_backward_kernel"
-    return function == "rms_norm_cluster_kernel" or (is_backward and numbers[1] > 1)
+    return function == "rms_norm_cluster_kernel" or (is_backward and numbers[0] > 1)
 
 
 def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[str]:

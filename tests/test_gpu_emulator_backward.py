@@ -31,7 +31,7 @@ def check_rms_norm_backward(launch, grad, input, weight, added=None, eps=1e-5):
     rrms = torch.rsqrt(input.double().square().mean(1) + eps).to(sum_dtype(input.dtype))
 
     grad_input = not_written(rows, hidden, dtype=input.dtype)
-    partial = not_written(min(rows, 128), hidden, dtype=rrms.dtype)
+    partial = not_written(rows, hidden, dtype=rrms.dtype)  # a chunk has a row at least
     weight_dtype = input.dtype if weight is None else weight.dtype
     grad_weight = not_written(hidden, dtype=weight_dtype)
     operands = grad, grad.stride(0), input, input.stride(0), weight, rrms, added
@@ -66,17 +66,20 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
     check_rms_norm_backward(launch, grad, input, torch.randn(128), added)
 
 
-# One row, and few; many rows, several and one a block, of a vector and more; rows that
-# are not aligned, with a chunk each and with several rows a chunk.
-FEW = [(1, 64), (300, 8), (61, 576)]
-MANY = [(601, 8), (521, 576), (513, 2056)]
+# Few rows, a block each; many rows, several and one a block, of a vector and more; rows
+# that are not aligned, with a chunk each and with several rows a chunk.
+FEW = [(1, 64), (256, 8), (61, 576)]
+MANY = [(300, 8), (601, 8), (521, 576), (257, 2056)]
 NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 
 
 @pytest.mark.parametrize(("rows", "hidden"), FEW + MANY + NOT_ALIGNED, ids=str)
 def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
-    input, grad = torch.randn(2, rows, hidden).half()
-    check_rms_norm_backward(launch, grad, input, torch.randn(hidden).half())
+    input = torch.randn(rows, hidden + 8).half()[:, :hidden]
+    grad = torch.randn(rows, hidden).half()
+    for weight in weights(hidden, torch.half):
+        added = torch.randn_like(grad) if weight is None else None
+        check_rms_norm_backward(launch, grad, input, weight, added)
 
 
 def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch):
@@ -88,22 +91,22 @@ def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
     check_rms_norm_backward(launch, far_apart(), far_apart(), torch.randn(128))
 
 
-@pytest.mark.parametrize("hidden", [33, 128])
+@pytest.mark.parametrize(("rows", "hidden"), [(5, 33), (5, 128), (300, 128)], ids=str)
 @pytest.mark.parametrize("wanted", ["grad_input", "grad_weight"])
-def test_rms_norm_backward_of_one_gradient(launch, hidden, wanted):
+def test_rms_norm_backward_of_one_gradient(launch, rows, hidden, wanted):
     """The other's memory is not there."""
-    input, grad = torch.randn(2, 5, hidden)
+    input, grad = torch.randn(2, rows, hidden)
     weight = torch.randn(hidden)
     rrms = torch.rsqrt(input.square().mean(1))
-    scratch = torch.empty(5, hidden)
+    scratch = torch.empty(rows, hidden)
     results = {
-        "grad_input": not_written(5, hidden, dtype=torch.float32),
+        "grad_input": not_written(rows, hidden, dtype=torch.float32),
         "grad_weight": not_written(hidden, dtype=torch.float32),
     }
     grad_input, grad_weight = (
         result if name == wanted else None for name, result in results.items()
     )
     operands = grad, hidden, input, hidden, weight, rrms, None
-    arguments = (*operands, grad_input, scratch, grad_weight, 5, hidden)
+    arguments = (*operands, grad_input, scratch, grad_weight, rows, hidden)
     launch("rms_norm_backward", *arguments, folder="rms_norm")
     assert not results[wanted].isnan().any()

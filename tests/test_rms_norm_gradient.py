@@ -53,6 +53,17 @@ def test_equals_eager(device, dtype, hidden, rows):
     check_against_exact(grad, input, weight)
 
 
+@needs_gpu
+def test_no_chunk_is_read_before_it_is_written():
+    input, grad = torch.randn(2, 64, 4096, device="cuda")
+    weight = torch.randn(4096, device="cuda")
+    for _ in range(10):
+        # Freed, it is the memory that backward takes for its chunks.
+        not_written = [torch.full_like(input, torch.nan) for _ in range(8)]
+        del not_written
+        check_against_exact(grad, input, weight)
+
+
 def test_many_long_rows(device):
     input, grad = torch.randn(2, 150, 24576, device=device, dtype=torch.bfloat16)
     weight = torch.randn(24576, device=device, dtype=torch.bfloat16)
@@ -140,8 +151,9 @@ def test_a_gradient_that_never_comes(device, operator):
 
 
 @pytest.mark.parametrize("hidden", [24, 25])
-def test_what_is_added_to_the_input_gradient(device, hidden):
-    input, grad, added = torch.randn(3, 5, hidden, device=device)
+@pytest.mark.parametrize("rows", [5, 300])
+def test_what_is_added_to_the_input_gradient(device, rows, hidden):
+    input, grad, added = torch.randn(3, rows, hidden, device=device)
     weight = torch.randn(hidden, device=device)
     _, rrms = torch.ops.opbook.rms_norm_forward(input, weight)
     arguments = grad, input, weight, rrms, True, True
@@ -160,8 +172,9 @@ def test_a_gradient_of_the_backward_operator_is_refused(device):
         grad.sum().backward()
 
 
-def test_weight_of_another_dtype_gets_a_gradient_of_its_dtype(device):
-    input = torch.randn(8, 24, device=device, dtype=torch.bfloat16)
+@pytest.mark.parametrize("rows", [8, 300])
+def test_weight_of_another_dtype_gets_a_gradient_of_its_dtype(device, rows):
+    input = torch.randn(rows, 24, device=device, dtype=torch.bfloat16)
     weight = torch.randn(24, device=device)
     grad = torch.randn_like(input)
     _, grad_weight = gradients(opbook.rms_norm, grad, input, weight)

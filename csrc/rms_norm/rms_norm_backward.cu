@@ -10,13 +10,12 @@ namespace {
 constexpr int kColumnThreads = 256;
 constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts in int
 
-constexpr int64_t kFewRowsBackward = 512;
+enum class Kernel { kAnyRow, kFewRows, kManyRows, kCluster };
 
-// How the fused kernel divides the work.
+// How the work is divided.
 struct Plan {
+  Kernel kernel;
   int64_t chunks;  // partial sums of the weight's gradient
-  int kept;        // vectors of a thread; 0: the rows take the kernels for any row
-  int blocks;      // that share a row
   dim3 threads;    // of a row, rows of a block
 };
 
@@ -25,29 +24,31 @@ template <typename scalar_t>
 Plan plan_for(int64_t rows, int64_t hidden) {
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
   const int64_t vectors = hidden / kWidth;
-  const Plan any_row{std::min<int64_t>(rows, 128), 0, 1, 1};
+  const Plan any_row{Kernel::kAnyRow, std::min<int64_t>(rows, 128)};
   if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
-  if (rows <= kFewRowsBackward && vectors <= kMaxThreads) {
-    return {std::min<int64_t>(rows, 2 * multiprocessors()), kFewKept, 1,
-            threads_for(vectors)};
+  if (rows <= kFewRows && vectors <= kMaxThreads) {
+    return {Kernel::kFewRows, rows, threads_for(vectors)};
   }
-  if (vectors <= kManyKept * kBackwardThreads) {
-    const int threads = threads_for((vectors + kManyKept - 1) / kManyKept);
+  if (vectors <= kBackwardKept * kBackwardThreads) {
+    const int threads = threads_for((vectors + kBackwardKept - 1) / kBackwardKept);
     const int rows_of_block = threads < 128 ? kBackwardThreads / 2 / threads : 1;
     const int blocks_at_a_time = kBackwardThreads / (threads * rows_of_block);
     const int64_t wanted = (rows + rows_of_block - 1) / rows_of_block;
-    return {std::min<int64_t>(wanted, multiprocessors() * blocks_at_a_time), kManyKept,
-            1, dim3(threads, rows_of_block)};
+    // A chunk costs as much as a row: beyond one a multiprocessor, it has two rows.
+    const int64_t worth = std::max<int64_t>(multiprocessors(), (rows + 1) / 2);
+    const int64_t most = std::min<int64_t>(multiprocessors() * blocks_at_a_time, worth);
+    return {Kernel::kManyRows, std::min(wanted, most), dim3(threads, rows_of_block)};
   }
 #if defined(OPBOOK_CLUSTERS)
-  const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kManyKept,
-                                               kClusterBlocks, false, kWidth>;
-  if (vectors <= kManyKept * kClusterThreads * kClusterBlocks && has_clusters(kernel)) {
+  const auto kernel =
+      rms_norm_backward_kernel<scalar_t, scalar_t, kClusterBlocks, false, kWidth>;
+  if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks &&
+      has_clusters(kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
-    const int threads = threads_for((share + kManyKept - 1) / kManyKept);
+    const int threads = threads_for((share + kBackwardKept - 1) / kBackwardKept);
     ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
-    return {std::min(rows, launch.clusters_at_a_time(kernel)), kManyKept,
-            kClusterBlocks, threads};
+    return {Kernel::kCluster, std::min(rows, launch.clusters_at_a_time(kernel)),
+            threads};
   }
 #endif
   return any_row;
@@ -80,26 +81,29 @@ const char* launch_rms_norm_backward(
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   acc_t* const sums = grad_weight ? partial : nullptr;
 
-  const bool fused = vectorized && plan.kept > 0;
-  if (fused && plan.blocks == 1) {
+  const bool fused = vectorized && plan.kernel != Kernel::kAnyRow;
+  if (fused && plan.kernel != Kernel::kCluster) {
     const auto choose = [&](auto few, auto many) {
-      return plan.kept == kFewKept ? few : many;
+      return plan.kernel == Kernel::kFewRows ? few : many;
     };
     const auto kernel =
         added
-            ? choose(rms_norm_backward_kernel<scalar_t, weight_t, 1, 1, true, kWidth>,
-                     rms_norm_backward_kernel<scalar_t, weight_t, 4, 1, true, kWidth>)
-            : choose(rms_norm_backward_kernel<scalar_t, weight_t, 1, 1, false, kWidth>,
-                     rms_norm_backward_kernel<scalar_t, weight_t, 4, 1, false, kWidth>);
+            ? choose(
+                  rms_norm_backward_few_rows_kernel<scalar_t, weight_t, true, kWidth>,
+                  rms_norm_backward_kernel<scalar_t, weight_t, 1, true, kWidth>)
+            : choose(
+                  rms_norm_backward_few_rows_kernel<scalar_t, weight_t, false, kWidth>,
+                  rms_norm_backward_kernel<scalar_t, weight_t, 1, false, kWidth>);
     kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
         grad_weight, int(rows), int(hidden), inverse_hidden);
 #if defined(OPBOOK_CLUSTERS)
   } else if (fused) {
-    const auto kernel = added ? rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
-                                                         kClusterBlocks, true, kWidth>
-                              : rms_norm_backward_kernel<scalar_t, weight_t, kManyKept,
-                                                         kClusterBlocks, false, kWidth>;
+    const auto kernel =
+        added
+            ? rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, true, kWidth>
+            : rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, false,
+                                       kWidth>;
     ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
         kernel, plan.chunks, grad, grad_stride, input, input_stride, weight, rrms,
         added, grad_input, sums, grad_weight, int(rows), int(hidden), inverse_hidden);

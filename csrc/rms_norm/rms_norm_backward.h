@@ -40,11 +40,112 @@ const char* launch_rms_norm_backward(
 
 #if defined(OPBOOK_GPU_COMPILER)
 
+// [vector] what the kernels do with a vector of a row
+// A thread's part of the sum over the row: grad * input * weight.
+template <typename scalar_t, typename weight_t, int kWidth>
+__device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads,
+                                                  Vector<weight_t, kWidth> weights,
+                                                  Vector<scalar_t, kWidth> inputs) {
+  using acc_t = accumulate_t<scalar_t>;
+  acc_t sum = 0;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    sum += static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(inputs.data[j]) *
+           static_cast<acc_t>(weights.data[j]);
+  }
+  return sum;
+}
+
+// The gradients, with `addends` added to them if they have any.
+template <typename scalar_t, typename weight_t, int kWidth>
+__device__ inline Vector<scalar_t, kWidth> input_gradients(
+    Vector<scalar_t, kWidth> grads, Vector<weight_t, kWidth> weights,
+    Vector<scalar_t, kWidth> inputs, accumulate_t<scalar_t> rrms,
+    accumulate_t<scalar_t> mean_product, bool has_addends,
+    Vector<scalar_t, kWidth> addends) {
+  using acc_t = accumulate_t<scalar_t>;
+  Vector<scalar_t, kWidth> stored;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    acc_t result = input_gradient(
+        static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(weights.data[j]),
+        static_cast<acc_t>(inputs.data[j]), rrms, mean_product);
+    if (has_addends) result += static_cast<acc_t>(addends.data[j]);
+    stored.data[j] = static_cast<scalar_t>(result);
+  }
+  return stored;
+}
+
+// Vector i of a chunk. The only one is the gradient; sum_chunks_kernel adds up many.
+template <typename acc_t, typename weight_t, int kWidth>
+__device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t chunk,
+                                   int64_t chunks, acc_t* partial,
+                                   weight_t* grad_weight, int64_t hidden) {
+  if (chunks == 1) {
+    Vector<weight_t, kWidth> total;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      total.data[j] = static_cast<weight_t>(sums.data[j]);
+    }
+    reinterpret_cast<Vector<weight_t, kWidth>*>(grad_weight)[i] = total;
+  } else {
+    reinterpret_cast<Vector<acc_t, kWidth>*>(partial + chunk * hidden)[i] = sums;
+  }
+}
+// [/vector]
+
+// [few_rows] one block, one row, as forward: its code is short
+// The row's part of the weight's gradient does not wait for the sum: it is on its way
+// to memory while the block adds up.
+template <typename scalar_t, typename weight_t, bool kAdded, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
+    const scalar_t* __restrict__ grad, int64_t grad_stride,
+    const scalar_t* __restrict__ input, int64_t input_stride,
+    const weight_t* __restrict__ weight,
+    const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
+    scalar_t* __restrict__ grad_input, accumulate_t<scalar_t>* __restrict__ partial,
+    weight_t* __restrict__ grad_weight, int /*rows*/, int hidden,
+    accumulate_t<scalar_t> inverse_hidden) {
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Row = const Packed<Input>*;
+
+  const int64_t row = blockIdx.x;
+  const int i = threadIdx.x, chunks = gridDim.x;
+  if (partial != nullptr && chunks > 1) let_next_kernel_start();
+  const bool has_vector = i < hidden / kWidth;
+  const acc_t scale = rrms[row];
+  Packed<Input> x, dy, addends{};
+  Packed<Vector<weight_t, kWidth>> w;
+  acc_t product = 0;
+  if (has_vector) {
+    dy = reinterpret_cast<Row>(grad + row * grad_stride)[i];
+    x = reinterpret_cast<Row>(input + row * input_stride)[i];
+    if (kAdded) addends = reinterpret_cast<Row>(added + row * hidden)[i];
+    w = packed_weight_at<weight_t, kWidth>(weight, i);
+    product = products(dy.unpack(), w.unpack(), x.unpack());
+    if (partial != nullptr) {
+      const Input grads = dy.unpack(), inputs = x.unpack();
+      Vector<acc_t, kWidth> dw;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        dw.data[j] = static_cast<acc_t>(grads.data[j]) *
+                     static_cast<acc_t>(inputs.data[j]) * scale;
+      }
+      store_chunk(dw, i, row, chunks, partial, grad_weight, hidden);
+    }
+  }
+  const acc_t mean_product = block_sum(product) * inverse_hidden;
+  if (has_vector && grad_input != nullptr) {
+    reinterpret_cast<Input*>(grad_input + row * hidden)[i] =
+        input_gradients(dy.unpack(), w.unpack(), x.unpack(), scale, mean_product,
+                        kAdded, addends.unpack());
+  }
+}
+// [/few_rows]
+
 // [fused] reads gradient and input once, for both gradients
-// Vectors a thread: with one, as the block of few rows has, the code is short, and code
-// has to come from memory too.
-constexpr int kFewKept = 1;
-constexpr int kManyKept = 4;
+constexpr int kBackwardKept = 4;  // vectors of a row that a thread keeps
 // With 128 registers a thread, these threads fill a multiprocessor of NVIDIA's.
 constexpr int kBackwardThreads = 512;
 
@@ -52,9 +153,8 @@ constexpr int kBackwardThreads = 512;
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is on its way while this one is added up. kAdded is a
 // constant, because the registers are all taken.
-template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
-          int kWidth>
-__global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1)
+template <typename scalar_t, typename weight_t, int kBlocks, bool kAdded, int kWidth>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
     rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
                              const scalar_t* __restrict__ input, int64_t input_stride,
                              const weight_t* __restrict__ weight,
@@ -68,6 +168,7 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   using Sums = Vector<acc_t, kWidth>;
+  constexpr int kKept = kBackwardKept;
 
   __shared__ RowSum<acc_t, kBlocks> row_sum;
   row_sum.start();
@@ -114,14 +215,7 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
     acc_t product = 0;
     if (has_row) {
       for_each_vector([&](int k, int i) {
-        const Input inputs = x[k].unpack(), grads = dy[k].unpack();
-        const Weight weights = weights_at(k, i);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          product += static_cast<acc_t>(grads.data[j]) *
-                     static_cast<acc_t>(weights.data[j]) *
-                     static_cast<acc_t>(inputs.data[j]);
-        }
+        product += products(dy[k].unpack(), weights_at(k, i), x[k].unpack());
       });
     }
     if (row + row_step < rows) load(row + row_step, next_x, next_dy);
@@ -135,6 +229,7 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
         if constexpr (kAdded) {
           dx = reinterpret_cast<const Input*>(added + int64_t{row} * hidden)[i];
         }
+        // Not input_gradients: one loop for both takes fewer registers.
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           const acc_t value = static_cast<acc_t>(inputs.data[j]);
@@ -174,19 +269,9 @@ __global__ void __launch_bounds__(kKept == 1 ? kMaxThreads : kBackwardThreads, 1
     __syncthreads();
   }
   if (threadIdx.y != 0) return;
-  if (chunks == 1) {  // these are all there are
-    for_each_vector([&](int k, int i) {
-      Weight total;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        total.data[j] = static_cast<weight_t>(dw[k].data[j]);
-      }
-      reinterpret_cast<Weight*>(grad_weight)[i] = total;
-    });
-  } else {
-    auto* sums = reinterpret_cast<Sums*>(partial + int64_t{chunk} * hidden);
-    for_each_vector([&](int k, int i) { sums[i] = dw[k]; });
-  }
+  for_each_vector([&](int k, int i) {
+    store_chunk(dw[k], i, chunk, chunks, partial, grad_weight, hidden);
+  });
 }
 // [/fused]
 
@@ -217,33 +302,16 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
   acc_t product = 0;
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input grads = dy[i], inputs = x[i];
-    const Weight weights = weight_at(w, i);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      product += static_cast<acc_t>(grads.data[j]) *
-                 static_cast<acc_t>(weights.data[j]) *
-                 static_cast<acc_t>(inputs.data[j]);
-    }
+    product += products(dy[i], weight_at(w, i), x[i]);
   }
   const acc_t mean_product = block_sum(product) * inverse_hidden;
 
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input grads = dy[i], inputs = x[i];
-    const Weight weights = weight_at(w, i);
-    Input stored;
-    if (added != nullptr) stored = more[i];
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const acc_t weighted =
-          static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(weights.data[j]);
-      acc_t result = input_gradient(weighted, static_cast<acc_t>(inputs.data[j]),
-                                    rrms[row], mean_product);
-      if (added != nullptr) result += static_cast<acc_t>(stored.data[j]);
-      stored.data[j] = static_cast<scalar_t>(result);
-    }
-    dx[i] = stored;
+    Input addends{};
+    if (added != nullptr) addends = more[i];
+    dx[i] = input_gradients(dy[i], weight_at(w, i), x[i], rrms[row], mean_product,
+                            added != nullptr, addends);
   }
 }
 // [/input_gradient]

@@ -77,11 +77,12 @@ charts.time_table(rms_norm, "backward", shapes)
 # - *the sum*: shuffles, shared memory, and the barrier between them.
 #
 # ``ncu`` counts these in several runs of a kernel, and no two are alike. Read them as
-# rough parts; of an empty kernel they say nothing.
+# rough parts.
 #
 # .. recorded:: few_rows_h200
 #
 # Nothing is left to overlap: each thread has one vector, and a row waits for memory,
 # then for its sum, once. What can be shortened is the code. The form of the kernel for
 # few rows, in ``csrc/rms_norm/rms_norm.h``, leaves out what other forms do before their
-# first load.
+# first load. Backward has a kernel of its own for few rows: see
+# :doc:`/guide/09_gradient`.

@@ -209,7 +209,8 @@ def measure() -> None:
     library = load()
     properties = torch.cuda.get_device_properties("cuda")
     cache = max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
-    flush = torch.zeros(2 * cache, device="cuda")  # fp32: 8 times the L2 cache
+    # fp32: 16 times the L2 cache. To read it takes longer than to launch what is next.
+    flush = torch.zeros(4 * cache, device="cuda")
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     print(f"{properties.name}, L2 cache of {cache / 1e6:.0f} MB, {versions}, bf16")
     print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")

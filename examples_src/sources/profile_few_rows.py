@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
+from statistics import median
 
 import ncu
 import speed
@@ -10,6 +12,7 @@ import torch
 import opbook
 
 ROWS, HIDDEN = (1, 16, 64), 4096
+LAUNCHES = 5  # of each call under ncu
 KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
@@ -21,54 +24,62 @@ WAITS = {
     "the sum": ["short_scoreboard", "barrier"],
 }
 METRICS = [TIME, ALL] + [STALLED.format(each) for why in WAITS.values() for each in why]
+CALLS = ("empty", "neg", "rms_norm")
 
 
 def calls(rows: int) -> dict[str, Callable]:
-    """A kernel that does nothing, one that moves the same bytes, and RMSNorm."""
+    """CALLS: a kernel that does nothing, one that moves the same bytes, and RMSNorm."""
     x = torch.randn(rows, HIDDEN, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(HIDDEN, device="cuda", dtype=torch.bfloat16)
-    return {
-        "empty": lambda: torch.cuda._sleep(0),
-        "neg": lambda: torch.neg(x),
-        "rms_norm": lambda: opbook.rms_norm(x, weight),
-    }
+    empty = partial(torch.cuda._sleep, 0)
+    functions = (empty, partial(torch.neg, x), partial(opbook.rms_norm, x, weight))
+    return dict(zip(CALLS, functions, strict=True))
 
 
 def launch() -> None:
-    """What ncu watches: each call once."""
+    """What ncu watches: each call a few times."""
     for rows in ROWS:
         for call in calls(rows).values():
-            call()
+            for _ in range(LAUNCHES):
+                call()
     torch.cuda.synchronize()
 
 
-def shares(counts: dict[str, float]) -> list[float]:
-    """The parts of a warp's time that it waits for each of WAITS."""
-    return [
-        sum(counts[STALLED.format(each)] for each in why) / counts[ALL]
-        for why in WAITS.values()
-    ]
+def share(why: list[str], counts: dict[str, float]) -> float:
+    """The part of a warp's time that it waits for these reasons."""
+    return sum(counts[STALLED.format(each)] for each in why) / counts[ALL]
+
+
+def cells(name: str, events: float, launches: list[dict[str, float]]) -> list[str]:
+    """A line of the table: medians over the launches."""
+    times = [events, median(counts[TIME] for counts in launches) / 1e3]
+    cells = [f"{time:.1f}" for time in times]
+    for why in WAITS.values():
+        waited = median(share(why, counts) for counts in launches)
+        cells.append("-" if name == "empty" else f"{waited:.0%}")
+    return cells
 
 
 def main() -> None:
     """Print a line for each call."""
     speed.ROUNDS = 301
-    cache = torch.cuda.get_device_properties("cuda").L2_cache_size
-    flush = torch.zeros(2 * cache, device="cuda")  # fp32: 8 times the L2 cache
+    flush = speed.flush_buffer()
     with torch.inference_mode():
         times = {rows: speed.medians(calls(rows), flush) for rows in ROWS}
-    launches = iter(ncu.counted(__file__, KERNELS, METRICS, 3 * len(ROWS)))
+    count = LAUNCHES * len(CALLS) * len(ROWS)
+    launches = iter(ncu.counted(__file__, KERNELS, METRICS, count))
     print(f"{speed.versions()}, rows of {HIDDEN}, cold cache")
-    print("events: median between two events; ncu --clock-control none: the kernel's")
-    print("time, and what part of it a warp waits, for what")
+    print(f"events: median of {speed.ROUNDS} times between two events")
+    print(
+        f"ncu --clock-control none: medians of {LAUNCHES} launches, the kernel's time"
+    )
+    print("and what part of it a warp waits, for what")
     heads = ["events, us", "ncu, us", *WAITS]
     print(f"{'rows':>4} {'':10}" + "".join(f"{head:>12}" for head in heads))
     for rows, medians in times.items():
-        for name, median in medians.items():
-            counts = next(launches)
-            cells = [f"{median:.1f}", f"{counts[TIME] / 1e3:.1f}"]
-            cells += [f"{share:.0%}" for share in shares(counts)]
-            print(f"{rows:4} {name:10}" + "".join(f"{cell:>12}" for cell in cells))
+        for name, events in medians.items():
+            line = cells(name, events, [next(launches) for _ in range(LAUNCHES)])
+            print(f"{rows:4} {name:10}" + "".join(f"{cell:>12}" for cell in line))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,15 @@ def one_call(call: Callable, flush: torch.Tensor) -> Callable[[], float]:
 # [/clock]
 
 
+def flush_buffer() -> torch.Tensor:
+    """What to read between two calls: nothing else is left in the cache."""
+    size = CPU_CACHE
+    if GPU:
+        properties = torch.cuda.get_device_properties(DEVICE)
+        size = 8 * max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
+    return torch.zeros(size // 4, device=DEVICE)
+
+
 def medians(calls: dict[str, Callable], flush: torch.Tensor) -> dict[str, float]:
     """Median microseconds of each call; the calls take turns."""
     rounds = []
@@ -94,14 +103,9 @@ def versions() -> str:
 
 def main() -> None:
     """Print one row for each shape."""
-    shapes, size = CPU_SHAPES, CPU_CACHE
-    if GPU:
-        shapes = GPU_SHAPES
-        properties = torch.cuda.get_device_properties(DEVICE)
-        size = 8 * max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
-    else:
+    if not GPU:
         torch.set_num_threads(1)  # a second one makes the times of short calls jump
-    flush = torch.zeros(size // 4, device=DEVICE)
+    shapes, flush = GPU_SHAPES if GPU else CPU_SHAPES, flush_buffer()
     with torch.inference_mode():
         found = {shape: measure(shape, flush) for shape in shapes}
     # Bytes in a microsecond are MB in a second.

@@ -156,11 +156,7 @@ def beside_eager(rows: int, length: int, flush) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print two tables of configs and one of operators."""
-    size = speed.CPU_CACHE
-    if speed.GPU:
-        properties = torch.cuda.get_device_properties(speed.DEVICE)
-        size = 8 * max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
-    flush = torch.zeros(size // 4, device=speed.DEVICE)
+    flush = speed.flush_buffer()
     print(f"{speed.versions()}, Triton {triton.__version__}")
     print(f"microseconds, median of {speed.ROUNDS}, cold cache; * the tuner's choice")
     with torch.inference_mode():
