@@ -209,7 +209,7 @@ def pyproject() -> dict:
 
 def tracked(*patterns: str) -> list[str]:
     """The repository's own files that match, without what a build made."""
-    made = ("build", ".nox", "docs/examples", "docs/tutorials")
+    made = ("build", ".nox", ".venv", "docs/examples", "docs/tutorials")
     paths = {path for pattern in patterns for path in ROOT.rglob(pattern)}
     names = sorted(path.relative_to(ROOT).as_posix() for path in paths)
     return [name for name in names if not name.startswith(made)]
@@ -223,7 +223,8 @@ def find_page(session: nox.Session, name: str) -> str:
         made = {ROOT / "docs" / made for made in ("examples", "tutorials")}
         for path in (ROOT / folder).rglob("*"):
             source = path.suffix in {".md", ".py", ".ipynb"} and path.name != "conf.py"
-            if source and "_ext" not in path.parts and not made & {*path.parents}:
+            no_page = {"_ext", "sources"} & {*path.parts} or made & {*path.parents}
+            if source and not no_page:
                 inside = path.relative_to(ROOT / folder).with_suffix("")
                 pages[path.relative_to(ROOT).as_posix()] = prefix + inside.as_posix()
     exact = [page for path, page in pages.items() if name in (page, path)]

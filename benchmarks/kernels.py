@@ -1,4 +1,4 @@
-"""Time every operator of the package beside eager PyTorch, on the CPU, in one run.
+"""Time rms_norm beside eager PyTorch, on the CPU, in one run.
 
 Rounds alternate between the two, so that a busy moment of the machine hits both.
 """

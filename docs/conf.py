@@ -130,6 +130,7 @@ napoleon_numpy_docstring = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
 
 # HTML -------------------------------------------------------------------------------
 

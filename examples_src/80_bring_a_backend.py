@@ -155,7 +155,7 @@ column = on_device.t()[0]
 column.fill_(9.0)
 print(column.stride(), on_device.cpu())
 on_device.copy_(x)
-calls()
+_ = calls()
 
 # %%
 # Every dtype and layout gives what eager gives: values, strides and the error for bool.
@@ -223,7 +223,7 @@ def compiled(tensor: torch.Tensor) -> torch.Tensor:
 
 
 torch.testing.assert_close(compiled(on_device).cpu(), 1 - x)
-calls()
+_ = calls()
 
 # %%
 # A tensor saved on the device is loaded onto it, or wherever you say.

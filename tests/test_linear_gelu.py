@@ -439,6 +439,23 @@ def test_no_gradient_comes_back_as_none(device, function):
     assert [arg.grad for arg in args] == [None] * 3
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_does_what_it_does_to_eager(device, dtype, compiled):
+    input = torch.randn(3, 8, device=device, dtype=dtype)
+    weight = torch.randn(4, 8, device=device, requires_grad=True)
+
+    def output_and_gradient(function):
+        if compiled:
+            function = torch.compile(function, backend="aot_eager", fullgraph=True)
+        with torch.autocast(device, torch.bfloat16):
+            output = function(input, weight)
+        return output, *torch.autograd.grad(output.float().sum(), weight)
+
+    got, want = map(output_and_gradient, (opbook.linear_gelu, eager))
+    torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("approximate", FORMS)
 def test_second_gradient_equals_eagers(device, approximate):
     def penalty_gradients(function):

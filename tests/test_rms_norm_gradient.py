@@ -1,5 +1,7 @@
 """Gradients of opbook.rms_norm, and its in-place form, against eager PyTorch."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,9 +56,10 @@ def test_equals_eager(device, dtype, hidden, rows):
 
 
 @needs_gpu
-def test_no_chunk_is_read_before_it_is_written():
-    input, grad = torch.randn(2, 64, 4096, device="cuda")
-    weight = torch.randn(4096, device="cuda")
+@pytest.mark.parametrize(("rows", "hidden"), [(64, 4096), (300, 2048), (8, 32768)])
+def test_no_chunk_is_read_before_it_is_written(rows, hidden):
+    input, grad = torch.randn(2, rows, hidden, device="cuda")
+    weight = torch.randn(hidden, device="cuda")
     for _ in range(10):
         # Freed, it is the memory that backward takes for its chunks.
         not_written = [torch.full_like(input, torch.nan) for _ in range(8)]
@@ -112,6 +115,21 @@ def test_first_gradients_are_the_same_with_create_graph(device, operator):
     plain = torch.autograd.grad(loss, (input, weight), retain_graph=True)
     with_graph = torch.autograd.grad(loss, (input, weight), create_graph=True)
     torch.testing.assert_close(with_graph, plain)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_gradients_of_tensors_that_depend_on_each_other(device, operator):
+    leaf = torch.randn(5, device=device, dtype=torch.float64, requires_grad=True)
+
+    def tied(norm):
+        rows = norm(norm(leaf.expand(3, 5).cumsum(0), leaf), leaf)
+        return norm(rows, rows.sum(0)).sin().sum()
+
+    (want,) = torch.autograd.grad(tied(eager), leaf)
+    for create_graph in (False, True):
+        loss = tied(OPERATORS[operator])
+        (got,) = torch.autograd.grad(loss, leaf, create_graph=create_graph)
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -221,10 +239,12 @@ def test_opcheck(device, layout):
     for op in (ops.rms_norm.default, ops.rms_norm_forward.default):
         torch.library.opcheck(op, (input, weight))
     with torch.no_grad():
-        _, rrms = ops.rms_norm_forward(input, weight)
-        for needs in ((True, True), (False, False)):
-            args = (torch.ones_like(input), input.detach(), weight.detach(), rrms)
-            torch.library.opcheck(ops.rms_norm_backward.default, (*args, *needs))
+        half = torch.randn(3, 8, device=device, dtype=torch.bfloat16)
+        for x, w in ((input, weight), (half, None), (half, half[0].clone())):
+            _, rrms = ops.rms_norm_forward(x, w)
+            for needs in itertools.product((True, False), repeat=2):
+                args = (torch.ones_like(x), x, w, rrms, *needs)
+                torch.library.opcheck(ops.rms_norm_backward.default, args)
 
 
 def test_compiles_forward_and_backward(device):
@@ -273,6 +293,21 @@ def test_in_place_writes_nothing_outside_its_view(device):
     opbook.rms_norm_(view)
     assert (base[:, :4] == 7).all()
     assert (base[:, 44:] == 7).all()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "function", [opbook.rms_norm_, torch.ops.opbook.rms_norm_, torch.Tensor.neg_]
+)
+def test_in_place_write_to_what_was_saved_for_backward_is_noticed(
+    device, function, mode
+):
+    factor = torch.ones(2, device=device)
+    product = torch.ones(2, device=device, requires_grad=True) * factor
+    with mode():
+        function(factor)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
 
 
 IN_PLACE_ERRORS = {

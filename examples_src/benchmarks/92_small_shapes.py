@@ -83,10 +83,11 @@ for row in rms_norm.where(task="backward"):
 # - *memory*: the row and the weight.
 # - *code*: instructions, and constants like the kernel's parameters. They come from
 #   memory too where the caches are cold.
-# - *the sum*: shuffles, shared memory, and the barrier between them.
+# - *the sum*: shuffles, shared memory, and the barrier between them. ``neg`` has none
+#   of these. Its part is of other slow instructions, which count here too.
 #
 # ``ncu`` counts these in several runs of a kernel, and no two are alike. Read them as
-# rough parts.
+# rough parts. The rest of the time is the instructions themselves, and other waits.
 #
 # .. recorded:: few_rows_h200
 #

@@ -111,8 +111,8 @@ def _file(claim: dict) -> Origin:
         return _compiled(source, records)
     if suffix == ".py" and source != "setup.py":
         return _executed(source, records, set(claim["lines"]))
-    if any(record.kind == "ran" for record in records):
-        return Origin("ran", (), source)
+    if any(record.kind == "ran" for record in records) and not claim.get("not_run"):
+        return Origin("ran", (), source)  # a file that was read, which is all it is for
     return Origin("", source=source, reason=f"no run has read {source}")
 
 

@@ -15,7 +15,8 @@ def add_one(input: Tensor) -> Tensor:
             complex numbers take PyTorch's own path, with its type promotion.
 
     Returns:
-        A new tensor of the strides and dtype that ``input + 1`` has.
+        A new tensor of the dtype that ``input + 1`` has, and of its strides where no
+        dimension has size 0 or 1.
 
     Raises:
         TypeError: ``input`` is not a tensor.

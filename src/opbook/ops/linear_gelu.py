@@ -37,7 +37,7 @@ def linear_gelu(
     Returns:
         A contiguous tensor of shape ``[..., out_features]`` and ``input``'s dtype. What
         else ``torch.nn.functional.linear`` accepts (a sparse weight, a bias that
-        broadcasts) takes PyTorch's own path.
+        broadcasts) takes PyTorch's own path, and so does a call under autocast.
 
     Raises:
         TypeError: A tensor is not a tensor, or ``approximate`` is not a string.
@@ -91,6 +91,9 @@ def _check_kinds(input, weight, bias, approximate) -> None:
 
 def _takes_pytorchs_path(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Tell what ``F.linear`` may accept although the operator does not."""
+    device = input.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return True  # it is still on inside a kernel, and would lower the product there
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
     if any(tensor.layout != torch.strided for tensor in tensors):
         return True

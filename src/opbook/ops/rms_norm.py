@@ -167,7 +167,9 @@ def _(grad, input, weight, rrms, need_input, need_weight, added=None):
     grad_input = input.new_empty(input.shape if need_input else (0,))
     if need_weight and weight is not None:
         return grad_input, weight.new_empty(weight.shape)
-    return grad_input, input.new_empty((0,), dtype=_accumulate_dtype(input))
+    same = weight is not None and weight.dtype == input.dtype
+    dtype = input.dtype if same else _accumulate_dtype(input)
+    return grad_input, input.new_empty((0,), dtype=dtype)
 
 
 @torch.library.register_fake("opbook::rms_norm_")
@@ -221,6 +223,9 @@ torch.library.register_autograd(
 # [autograd_rest]
 def _differentiable_gradients(needed, grad, input, weight, eps):
     """The same gradients, as a graph that autograd can differentiate again."""
+    # One may be computed from the other: the way between them is not ours to follow.
+    input = input.view_as(input)
+    weight = None if weight is None else weight.view_as(weight)
     wanted = [t for t, need in zip((input, weight), needed, strict=True) if need]
     output = _composite(input, weight, eps)
     found = iter(torch.autograd.grad(output, wanted, grad, create_graph=True))
@@ -269,9 +274,8 @@ _library = torch.library.Library("opbook", "IMPL")
 def _in_place_under_autograd(keyset, input, weight=None, eps=None):
     """Let ``copy_`` do what an in-place operator owes autograd.
 
-    It refuses leaves that require grad, bumps the version and rebases views. A kernel
-    registered for a mutating schema does none of this: its gradient would be silently
-    wrong.
+    It refuses leaves that require grad and rebases views. A kernel registered for a
+    mutating schema does none of this: its gradient would be silently wrong.
     """
     if _needs_grad(input, weight):
         # Backward keeps the clone, for the input is about to change.
@@ -281,8 +285,17 @@ def _in_place_under_autograd(keyset, input, weight=None, eps=None):
         torch.ops.opbook.rms_norm_.default.redispatch(
             keyset & torch._C._after_autograd_keyset, input, weight, eps
         )
+
+
+def _bump_version(keyset, input, weight=None, eps=None):
+    """Tell who saved the input for backward, also of a write in inference mode."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        torch.ops.opbook.rms_norm_.default.redispatch(
+            keyset & torch._C._after_ADInplaceOrView_keyset, input, weight, eps
+        )
     torch.autograd.graph.increment_version(input)
 
 
 _library.impl("rms_norm_", _in_place_under_autograd, "Autograd", with_keyset=True)
+_library.impl("rms_norm_", _bump_version, "ADInplaceOrView", with_keyset=True)
 # [/autograd_in_place]
