@@ -257,6 +257,21 @@ def test_first_gradients_are_the_same_with_create_graph(device, operator):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
+def test_gradients_of_tensors_that_depend_on_each_other(device, operator):
+    leaf = torch.randn(5, device=device, dtype=torch.float64, requires_grad=True)
+
+    def tied(norm):
+        output, sum = norm(leaf.expand(3, 5).cumsum(0), leaf.expand(3, 5), leaf)
+        return norm(output, sum, sum.mean(0))[0].sin().sum()
+
+    (want,) = torch.autograd.grad(tied(eager), leaf)
+    for create_graph in (False, True):
+        loss = tied(OPERATORS[operator])
+        (got,) = torch.autograd.grad(loss, leaf, create_graph=create_graph)
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0)])
 def test_only_the_gradients_asked_for(device, operator, needs):
     input, residual = torch.randn(2, 3, 5, device=device)
