@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "bench" / "docs"
 ENVIRONMENTS = ROOT / ".nox" / "bench"
-MADE = ("build", ".nox", ".venv", ".git", "examples", "tutorials")
-MADE += ("__pycache__", "*.so")
+FOLDERS = ("build", ".nox", ".venv", ".git", "__pycache__", "examples", "tutorials")
+MADE = (*FOLDERS, "*.so")
 PR_SET_CHILD_SUBREAPER = 36
 
 
