@@ -1,6 +1,6 @@
 // Two ways to launch that CUDA has since sm_90: clusters of blocks, and a kernel that
 // starts before the one in front of it is done. Elsewhere the device functions do
-// nothing, and OPBOOK_CLUSTERS is not defined.
+// nothing; without CUDA, OPBOOK_CLUSTERS is not defined either.
 #pragma once
 
 #include "portable.h"
@@ -82,13 +82,16 @@ struct ClusterLaunch : LaunchWithAttribute {
     LaunchWithAttribute::operator()(kernel, blocks, arguments...);
   }
 
-  // How many clusters the device runs at a time.
+  // How many clusters the device runs at a time: none if it is a part of a GPU, with
+  // fewer multiprocessors together than a cluster has blocks.
   template <typename Kernel>
   int64_t clusters_at_a_time(Kernel kernel) {
     int clusters = 0;
     config.gridDim = dim3(kBlocks);
-    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-    return clusters > 0 ? clusters : 1;
+    const auto status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+    if (status == cudaSuccess) return clusters;
+    cudaGetLastError();  // it is not the launch's
+    return 0;
   }
 };
 

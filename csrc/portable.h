@@ -53,8 +53,9 @@ using accumulate_t = typename Accumulate<scalar_t>::type;
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// AMD's CDNA chips (gfx9) run 64 lanes in lockstep, RDNA and NVIDIA 32. The host pass
-// of a HIP compile has no chip, so this is a constant of device code alone.
+// A wave of AMD's CDNA chips (gfx9) has 64 lanes, one of RDNA 32, as NVIDIA's warps.
+// The host pass of a HIP compile has no chip, so this is a constant of device code
+// alone.
 #if defined(__HIP__) && defined(__GFX9__)
 constexpr int kWarpSize = 64;
 #else
@@ -76,10 +77,15 @@ inline int threads_for(int64_t wanted) {
   return static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
 }
 
-// A block for each row: along x as far as a grid reaches, on CUDA and on HIP, then y.
-inline dim3 grid_of_rows(int64_t rows) {
-  constexpr int64_t kMaxGridX = 2147483647;  // 2^31 - 1
-  const int64_t grid_x = rows < kMaxGridX ? rows : kMaxGridX;
+// A block for each row: along x as far as a grid reaches, then y. CUDA counts blocks,
+// HIP also threads.
+inline dim3 grid_of_rows(int64_t rows, int threads) {
+#if defined(__HIP__)
+  const int64_t most = (int64_t{1} << 32) / threads - 1;
+#else
+  const int64_t most = (int64_t{1} << 31) - 1;
+#endif
+  const int64_t grid_x = rows < most ? rows : most;
   return dim3(grid_x, (rows + grid_x - 1) / grid_x);
 }
 
@@ -108,7 +114,8 @@ inline int multiprocessors() {
   return count;
 }
 
-// What the runtime says of the last launch: null, or why it could not start.
+// Null, or what went wrong: the last launch could not start, or something before it
+// failed and nobody asked.
 inline const char* launch_error() {
   const auto status = gpuGetLastError();
   return status == gpuSuccess ? nullptr : gpuGetErrorString(status);

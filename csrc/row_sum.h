@@ -74,7 +74,8 @@ struct RowSum {
       ptx::st_async(cluster.map_shared_rank(sums + cluster.block_rank(), threadIdx.x),
                     value, cluster.map_shared_rank(arrival, threadIdx.x));
     }
-    while (!ptx::mbarrier_try_wait_parity(arrival, turn / 2 % 2)) {
+    while (!ptx::mbarrier_try_wait_parity(ptx::sem_acquire, ptx::scope_cluster, arrival,
+                                          turn / 2 % 2)) {
     }
     for (int block = 0; block < kBlocks; ++block) total += sums[block];
 #endif

@@ -111,7 +111,9 @@ axis.loglog(span, roof, color="#5b8db8", linewidth=2.5)
 axis.axvline(ridge, color=GREY, linewidth=0.8, linestyle=":")
 for name, (intensity, reached) in points.items():
     axis.plot(intensity, reached, "o", color="#d9734e", markersize=8)
-    axis.text(1.15 * intensity, 0.75 * reached, name, color=GREY)
+    above = name == "torch.mm"  # others may be as fast: their names stand below
+    place = 1.25 if above else 0.75
+    axis.text(1.15 * intensity, place * reached, name, color=GREY)
 axis.set_xlabel("FLOP per byte moved", color=GREY)
 axis.set_ylabel("FLOP/s", color=GREY)
 axis.set_frame_on(False)

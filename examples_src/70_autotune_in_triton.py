@@ -12,7 +12,6 @@ programs, and the work that the mask throws away.
 # Triton decides when it is imported whether it compiles or interprets.
 
 import importlib.util
-import math
 import os
 import sys
 from functools import partial
@@ -28,7 +27,7 @@ if importlib.util.find_spec("triton") is None:
 
 import triton
 
-from opbook.triton.linear import CONFIGS, linear_kernel
+from opbook.triton.linear import CONFIGS, bucket_of, linear_kernel, tiles_of
 
 # %%
 # The kernel computes a tile of ``a @ b.T`` in each program. A config is the size of
@@ -50,13 +49,12 @@ def product(kernel, a: torch.Tensor, b: torch.Tensor, **config) -> tuple:
     output, programs = a.new_empty(m, n), []
 
     def grid(chosen):
-        size = triton.cdiv(m, chosen["BLOCK_M"]), triton.cdiv(n, chosen["BLOCK_N"])
-        programs.append(math.prod(size))
-        return size
+        programs.append(tiles_of(m, n)(chosen))
+        return programs[-1]
 
-    arguments = (a, b, None, output, m, n, k, *a.stride(), *b.stride())
+    arguments = (a, b, None, output, m, bucket_of(m), n, k, *a.stride(), *b.stride())
     kernel[grid](*arguments, HAS_BIAS=False, GELU=False, **config)
-    return output, programs[-1]
+    return output, programs[-1][0]
 
 
 # %%
@@ -94,8 +92,10 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
 # %%
 # A GPU has many processors, the H200 132 of them, and a program runs on one. Large
 # tiles read less, since a row of ``a`` serves more columns. But they make few programs,
-# and for few rows most of a tile is nothing. Only a clock can weigh the two, and the
-# interpreter has none: there the package gives the tuner a single config.
+# and for few rows most of a tile is nothing. Only a clock can weigh the two. The tuner
+# chose by a clock of its own, before these times were taken: what it chose need not be
+# the fastest of the list. The interpreter has no clock: there the package gives the
+# tuner a single config.
 
 print("the tuner here has", len(linear_kernel.configs), "of", len(CONFIGS), "configs")
 if importlib.util.find_spec("matplotlib") is None:

@@ -75,8 +75,11 @@ for name, error in errors.items():
 # %%
 # For negative z GELU falls off fast, so a rounding of z becomes a larger one of the
 # result. What is left of the fused error is the formula's: 1 + erf(u) is 1 minus almost
-# 1. Now the bytes. A dispatch mode sees every operator call. Add up the tensors that
-# each one reads and writes; a view moves nothing.
+# 1. On a GPU, the ``erf`` of PyTorch and that of Triton are two functions, and the two
+# errors differ.
+#
+# Now the bytes. A dispatch mode sees every operator call. Add up the tensors that each
+# one reads and writes; a view moves nothing.
 
 
 class Bytes(TorchDispatchMode):

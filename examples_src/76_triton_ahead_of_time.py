@@ -41,6 +41,7 @@ TYPES = dict.fromkeys(("a", "b", "bias", "input", "weight", "output"), "*bf16:16
 TYPES |= {"grad": "*bf16:16", "grad_input": "*bf16:16", "partial": "*fp32:16"}
 TYPES |= {"rrms": "*fp32:16", "eps": "fp32", "rows": "i32", "rows_per_chunk": "i32"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n", "hidden"), "i32:16")
+TYPES |= {"bucket": "i32"}
 ROW = {"BLOCK": 4096, "HAS_WEIGHT": True}
 
 

@@ -22,3 +22,11 @@ def device(request) -> str:
 def seed() -> None:
     """Make the random inputs of every test repeat."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def fresh_compiler():
+    """Compile again: on disk may be code that an older registration led to."""
+    torch.compiler.reset()
+    with torch.compiler.config.patch(force_disable_caches=True):
+        yield

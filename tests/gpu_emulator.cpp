@@ -275,6 +275,7 @@ uint64_t count(dim3 size) { return uint64_t{size.x} * size.y * size.z; }
 
 bool can_launch(dim3 grid, dim3 block, size_t shared_bytes) {
   return count(grid) > 0 && grid.x <= INT_MAX && grid.y <= 65535 && grid.z <= 65535 &&
+         uint64_t{grid.x} * block.x <= UINT32_MAX &&  // HIP's own rule
          count(block) > 0 && count(block) <= kMaxThreads && shared_bytes == 0;
 }
 

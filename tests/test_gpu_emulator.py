@@ -30,6 +30,37 @@ pytest_plugins = "emulator_fixtures"
 pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
 
 
+# the grid -----------------------------------------------------------------------------
+
+SIZE_OF_GRID = f"""
+#include "{CSRC}/portable.h"
+namespace opbook {{
+__global__ void nothing() {{}}
+const char* launch_size_of_grid(int64_t rows, int threads, double* size, void*) {{
+  nothing<<<1, threads>>>();
+  const dim3 grid = grid_of_rows(rows, threads);
+  size[0] = grid.x;
+  size[1] = grid.y;
+  return launch_error();
+}}
+}}  // namespace opbook
+"""
+
+
+@pytest.mark.parametrize("threads", [64, 1024])
+@pytest.mark.parametrize("rows", [1, 2**22, 2**26, 2**31, 2**34 + 1])
+def test_a_grid_of_rows_is_one_that_hip_takes(built, tmp_path, rows, threads):
+    """HIP counts the threads along each dimension, and 2**32 are too many."""
+    source = tmp_path / f"size_of_grid_{rows}_{threads}.cu"
+    source.write_text(SIZE_OF_GRID)
+    size = torch.zeros(2, dtype=torch.float64)
+    built(source, 64).launch("launch_size_of_grid", rows, threads, size)
+    blocks, layers = map(int, size)
+    assert blocks * threads < 2**32
+    assert layers <= 65535
+    assert rows <= blocks * layers < rows + blocks
+
+
 # rms_norm -----------------------------------------------------------------------------
 
 

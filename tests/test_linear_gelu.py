@@ -439,6 +439,18 @@ def test_no_gradient_comes_back_as_none(device, function):
     assert [arg.grad for arg in args] == [None] * 3
 
 
+def test_gradients_in_batches_equal_eagers(device):
+    args = example(device, torch.float64, grad=True)
+
+    def batch_of_gradients(function):
+        losses = function(*args).sum() * torch.ones(3, device=device)
+        units = torch.eye(3, device=device)
+        return torch.autograd.grad(losses, args, units, is_grads_batched=True)
+
+    got, want = map(batch_of_gradients, (opbook.linear_gelu, eager))
+    torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_autocast_does_what_it_does_to_eager(device, dtype, compiled):

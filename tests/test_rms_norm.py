@@ -93,7 +93,10 @@ def test_input_of_another_dtype(device, dtype):
     assert_same_outcome(outcome(opbook.rms_norm, input), outcome(eager, input))
 
 
-@pytest.mark.parametrize("eps", [None, 0.0, 1e-5, 1, True, -1.0, -1e-9, NAN, INF])
+EPS = (None, 0.0, 1e-5, 1, True, -1.0, -1e-9, NAN, INF, torch.tensor(1e-3))
+
+
+@pytest.mark.parametrize("eps", EPS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_eps(device, eps, dtype):
     rows = [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [1e-4, 1e-4, 1e-4]]
@@ -122,6 +125,8 @@ BAD_CALLS = {
     "weight_list": lambda x: (x, [1.0] * 24),
     "eps_str": lambda x: (x, None, "1e-5"),
     "eps_complex": lambda x: (x, None, 1j),
+    "eps_of_two": lambda x: (x, None, x.new_ones(2)),
+    "eps_with_gradient": lambda x: (x, None, x.new_ones(()).requires_grad_()),
     "sparse_coo": lambda x: (x.to_sparse(),),
     "sparse_csr": lambda x: (x.to_sparse_csr(),),
     "sparse_weight": lambda x: (x, x.new_ones(24).to_sparse()),

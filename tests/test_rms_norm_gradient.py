@@ -276,6 +276,9 @@ def test_bad_arguments_of_backward_raise(device):
 
 
 # [in_place]
+IN_PLACE = {"interface": opbook.rms_norm_, "operator": torch.ops.opbook.rms_norm_}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if "expanded" not in n])
 def test_in_place_equals_eager_and_keeps_strides(device, layout, dtype):
@@ -285,6 +288,54 @@ def test_in_place_equals_eager_and_keeps_strides(device, layout, dtype):
     assert input.stride() == strides
     assert input._version > version
     assert_close(input, expected)
+
+
+def test_in_place_of_a_tensor_with_the_negative_bit(device):
+    input = torch.randn(6, 40, dtype=torch.complex64, device=device).conj().imag
+    expected = eager(input)
+    assert input.is_neg()
+    assert_close(opbook.rms_norm_(input), expected)
+
+
+def test_in_place_of_a_tensor_made_in_inference_mode(device):
+    with torch.inference_mode():
+        input = torch.randn(6, 40, device=device)
+        kept, other = input.clone(), input.clone()
+    assert isinstance(outcome(other.neg_), RuntimeError)
+    for function in IN_PLACE.values():
+        with pytest.raises(RuntimeError, match="was made in inference mode"):
+            function(input)
+    assert input.equal(kept)
+    with torch.inference_mode():
+        assert_close(opbook.rms_norm_(input), eager(kept))
+
+
+VIEWS = {
+    "slice_of_slice": lambda x: x[1:, 1:4],
+    "slice_of_row": lambda x: x[1, 1:],
+    "transposed_slice": lambda x: x[1:].t(),
+    "slice": lambda x: x[1:],
+}
+
+
+@pytest.mark.parametrize("operator", IN_PLACE)
+@pytest.mark.parametrize("view", VIEWS)
+def test_in_place_of_a_view_compiled_for_any_size(
+    device, fresh_compiler, view, operator
+):
+    """Inductor loses an offset that is no number, and writes to the base's start."""
+    function = IN_PLACE[operator]
+
+    def normalize(x):
+        function(VIEWS[view](x))
+        return x + 1
+
+    compiled = torch.compile(normalize, fullgraph=True, dynamic=True)
+    for shape in ((4, 6), (5, 7)):
+        got = torch.randn(shape, device=device)
+        want = got.clone()
+        assert_close(compiled(got), normalize(want))
+        assert_close(got, want)
 
 
 def test_in_place_writes_nothing_outside_its_view(device):
@@ -318,13 +369,10 @@ IN_PLACE_ERRORS = {
 }
 
 
-@pytest.mark.parametrize("operator", ["interface", "operator"])
+@pytest.mark.parametrize("operator", IN_PLACE)
 @pytest.mark.parametrize("case", IN_PLACE_ERRORS)
 def test_in_place_refuses_what_eager_refuses(device, case, operator):
-    function = {
-        "interface": opbook.rms_norm_,
-        "operator": torch.ops.opbook.rms_norm_,
-    }[operator]
+    function = IN_PLACE[operator]
     args = IN_PLACE_ERRORS[case](torch.randn(6, 40, device=device))
     # Eager has no rms_norm_; mul_ is its in-place operator of the same two tensors.
     other = 2 if args[1] is None else args[1]
@@ -333,12 +381,9 @@ def test_in_place_refuses_what_eager_refuses(device, case, operator):
     assert_same_outcome(outcome(function, *args), expected)
 
 
-@pytest.mark.parametrize("operator", ["interface", "operator"])
+@pytest.mark.parametrize("operator", IN_PLACE)
 def test_in_place_gradient_is_eagers(device, operator):
-    function = {
-        "interface": opbook.rms_norm_,
-        "operator": torch.ops.opbook.rms_norm_,
-    }[operator]
+    function = IN_PLACE[operator]
 
     def through(normalize_in_place):
         def loss(input, weight):

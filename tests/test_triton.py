@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import opbook
 from called import Called
@@ -109,6 +110,14 @@ def test_equals_eager(case, dtype, size):
     assert actual.is_contiguous()
 
 
+@pytest.mark.parametrize("shape", [(130, 40, 300), (300, 40, 130)], ids=str)
+def test_products_of_several_tiles(shape):
+    m, k, n = shape
+    a, b = torch.randn(m, k, device=DEVICE), torch.randn(k, n, device=DEVICE)
+    assert_near(ops.matmul(a, b), a @ b, (a, b))
+    assert_near(ops.linear_gelu(a, b.t()), F.gelu(a @ b), (a, b))
+
+
 @every_case
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_takes_any_layout(case, layout):
@@ -150,6 +159,19 @@ def test_compiles_without_a_graph_break(case, backend):
         assert_near(compiled(*inputs), case.eager(*inputs), inputs)
 
 
+@every_case
+def test_compiles_for_all_batch_sizes_at_once(case):
+    torch.compiler.reset()
+    compiled_graphs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(
+        case.op, fullgraph=True, backend=compiled_graphs, dynamic=True
+    )
+    for rows in range(2, 9):
+        inputs = case.inputs(torch.randn(rows, 40, device=DEVICE, requires_grad=True))
+        assert_near(compiled(*inputs), case.eager(*inputs), inputs)
+    assert compiled_graphs.frame_count <= 2  # a float argument costs the second
+
+
 # [/registration]
 
 
@@ -166,6 +188,31 @@ def test_gradient_equals_eager(case):
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@every_case
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_autocast_changes_nothing(case, dtype, compiled):
+    inputs = case.inputs(torch.randn(5, 33, device=DEVICE).to(dtype))
+    leaves = [t.requires_grad_() for t in inputs if isinstance(t, torch.Tensor)]
+    torch.compiler.reset()
+    op = case.op
+    if compiled:
+        op = torch.compile(op, fullgraph=True, backend="aot_eager")
+
+    def output_and_gradients(forward, backward):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=forward):
+            output = op(*inputs)
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=backward):
+            return output, *torch.autograd.grad(output.sum(), leaves)
+
+    want = output_and_gradients(False, False)
+    for forward, backward in ((True, False), (True, True)):
+        for ours, theirs in zip(
+            output_and_gradients(forward, backward), want, strict=True
+        ):
+            assert ours.equal(theirs)
 
 
 # [/gradient]
@@ -245,6 +292,26 @@ def test_scale_in_place(layout):
     assert x._version > version
 
 
+def test_scale_in_place_of_a_tensor_with_the_negative_bit():
+    x = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE).conj().imag
+    expected = x * 3
+    assert x.is_neg()
+    torch.testing.assert_close(ops.scale_(x, 3.0), expected)
+
+
+def test_scale_in_place_of_a_view_compiled_for_any_size(fresh_compiler):
+    def scaled(x):
+        ops.scale_(x[1:, 1:4], 2.0)
+        return x + 1
+
+    compiled = torch.compile(scaled, fullgraph=True, dynamic=True)
+    for shape in ((4, 6), (5, 7)):
+        got = torch.randn(shape, device=DEVICE)
+        want = got.clone()
+        torch.testing.assert_close(compiled(got), scaled(want))
+        torch.testing.assert_close(got, want)
+
+
 def test_scale_in_place_under_autograd():
     leaf = torch.ones(3, device=DEVICE, requires_grad=True)
     hidden = leaf * 2
@@ -306,8 +373,17 @@ def test_dropout_is_registered_well():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool], ids=str)
 def test_other_dtypes_are_refused_by_name(case, dtype):
     inputs = case.inputs(torch.ones(4, 8, device=DEVICE).to(dtype))
-    with pytest.raises(NotImplementedError, match=f"fp32, but got {dtype}"):
-        case.op(*inputs)
+    for device in (DEVICE, "meta"):
+        there = (t.to(device) if isinstance(t, torch.Tensor) else t for t in inputs)
+        with pytest.raises(NotImplementedError, match=f"fp32, but got {dtype}"):
+            case.op(*there)
+
+
+@every_case
+def test_what_is_no_tensor_is_refused_by_name(case):
+    others = case.others(torch.randn(4, 8, device=DEVICE))
+    with pytest.raises(TypeError, match=r"opbook\.triton\.\w+: \w+ must be a Tensor"):
+        case.schema(None, *others)
 
 
 def test_shapes_that_do_not_fit():
@@ -318,7 +394,7 @@ def test_shapes_that_do_not_fit():
         ops.rms_norm(x, torch.ones(8, device=DEVICE, dtype=torch.float64))
     with pytest.raises(RuntimeError, match=r"\[4, 8\] and \[4, 8\]"):
         ops.matmul(x, x)
-    with pytest.raises(RuntimeError, match="at least 1 dimension"):
+    with pytest.raises(RuntimeError, match=r"at least 1 dimension, but got shape \[\]"):
         ops.softmax(torch.tensor(1.0, device=DEVICE))
     torch.testing.assert_close(ops.scale(x, 2.0), x * 2)  # a good call still works
 
@@ -330,6 +406,29 @@ def test_shapes_that_do_not_fit():
 def test_cpu_tensors_are_refused_where_triton_compiles():
     with pytest.raises(RuntimeError, match="must be on a GPU"):
         ops.scale(torch.ones(3), 2.0)
+
+
+@needs_gpu
+def test_a_product_of_more_columns_or_rows_than_a_grid_or_an_int_holds():
+    columns, rows = 5_000_000, 2**31 + 64
+    b = torch.randn(16, columns, device="cuda")
+    a = torch.ones(2, 16, device="cuda")
+    torch.testing.assert_close(ops.matmul(a, b)[0], b.sum(0), rtol=1e-4, atol=1e-4)
+    a = torch.ones(rows, 1, device="cuda", dtype=torch.float16)
+    product = ops.matmul(a, a.new_full((1, 1), 2.0))
+    assert (product == 2).all()
+
+
+@needs_gpu
+def test_near_batch_sizes_share_a_search():
+    from opbook.triton.linear import linear_kernel
+
+    linear_kernel.cache.clear()
+    for rows in (3000, 4000, 4096):
+        ops.matmul(
+            torch.ones(rows, 64, device="cuda"), torch.ones(64, 8, device="cuda")
+        )
+    assert len(linear_kernel.cache) == 1
 
 
 @needs_gpu

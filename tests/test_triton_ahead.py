@@ -14,6 +14,7 @@ TYPES = {"input": "*bf16:16", "weight": "*bf16:16", "output": "*bf16:16"}
 TYPES |= {"rrms": "*fp32:16", "hidden": "i32:16", "eps": "fp32"}
 TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
+TYPES |= {"bucket": "i32"}
 
 MATRIX = {
     "sm_80": "HMMA.16816.F32.BF16",

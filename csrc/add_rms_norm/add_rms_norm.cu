@@ -18,8 +18,9 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                           rows_are_aligned(output, hidden, rows) &&
                           rows_are_aligned(sum, hidden, rows);
   const int64_t vectors = hidden / kWidth;
-  const auto launch = [&](auto kernel, int64_t threads) {
-    kernel<<<grid_of_rows(rows), threads_for(threads), 0,
+  const auto launch = [&](auto kernel, int64_t wanted) {
+    const int threads = threads_for(wanted);
+    kernel<<<grid_of_rows(rows, threads), threads, 0,
              static_cast<gpuStream_t>(stream)>>>(
         input, input_stride, residual, residual_stride, weight, output, sum, rrms, rows,
         hidden, acc_t(1) / static_cast<acc_t>(hidden), static_cast<acc_t>(eps),

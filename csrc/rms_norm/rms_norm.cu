@@ -61,16 +61,19 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
     ClusterLaunch<kClusterBlocks> launch(
         threads_for((share + kClusterKept - 1) / kClusterKept), stream);
     const int64_t clusters = std::min(rows, launch.clusters_at_a_time(cluster_kernel));
-    launch(cluster_kernel, clusters, input, input_stride, weight, output, output_stride,
-           rrms, rows, hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
-    return launch_error();
+    if (clusters > 0) {
+      launch(cluster_kernel, clusters, input, input_stride, weight, output,
+             output_stride, rrms, rows, hidden, inverse_hidden, static_cast<acc_t>(eps),
+             keep);
+      return launch_error();
+    }
   }
 #endif
   const auto [kernel, threads] =
       vectorized
           ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
           : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>, threads_for(hidden)};
-  kernel<<<grid_of_rows(rows), threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  kernel<<<grid_of_rows(rows, threads), threads, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
       inverse_hidden, static_cast<acc_t>(eps), keep);
   return launch_error();

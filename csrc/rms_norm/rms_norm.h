@@ -181,20 +181,34 @@ __device__ inline void store_scaled_row(const scalar_t* input, const weight_t* w
   }
 }
 
-// Up to so many rows, the GPU has room for all blocks at once and little to do. Their
-// form, one vector a thread, asks for the weight before the sum is known, and its code
-// is short, because code has to come from memory too: it gives the cache no hints.
+// Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
+// Their form, one vector a thread, asks for the weight before the sum is known, and its
+// code is short, because code has to come from memory too: it gives the cache no hints.
 constexpr int64_t kFewRows = 256;
 constexpr bool is_for_few_rows(int kept) { return kept == 1; }
 
+// Threads that a multiprocessor has room for, in device code.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+constexpr int kResidentThreads = 1024;
+#elif defined(__CUDA_ARCH__) && \
+    ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
+constexpr int kResidentThreads = 1536;
+#else
+constexpr int kResidentThreads = 2048;
+#endif
+
 // Eight blocks of a short row are to fit a multiprocessor, and of a long one three;
-// fewer where the weight takes twice the registers.
+// fewer where the weight takes twice the registers, or where there is less room. HIP
+// counts waves of a SIMD instead: on CDNA that is the same.
 constexpr int kBlockThreads = 256;
 constexpr int threads_at_most(int kept) {
   return kept == 2 || kept == 8 ? kBlockThreads : kMaxThreads;
 }
 constexpr int blocks_at_least(int kept, bool wide_weight) {
-  return kept == 2 ? (wide_weight ? 6 : 8) : kept == 8 ? (wide_weight ? 2 : 3) : 1;
+  if (kept != 2) return kept == 8 ? (wide_weight ? 2 : 3) : 1;
+  const int wanted = wide_weight ? 6 : 8;
+  const int most = kResidentThreads / kBlockThreads;
+  return wanted < most ? wanted : most;
 }
 
 // kKept vectors a thread are the whole row, which is read once; with kKept = 0 the row

@@ -47,8 +47,8 @@ Plan plan_for(int64_t rows, int64_t hidden) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     const int threads = threads_for((share + kBackwardKept - 1) / kBackwardKept);
     ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
-    return {Kernel::kCluster, std::min(rows, launch.clusters_at_a_time(kernel)),
-            threads};
+    const int64_t clusters = std::min(rows, launch.clusters_at_a_time(kernel));
+    if (clusters > 0) return {Kernel::kCluster, clusters, threads};
   }
 #endif
   return any_row;
@@ -63,6 +63,21 @@ int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
 }
 
 // [launch]
+// The kernel of both gradients that a plan asks for.
+template <typename scalar_t, typename weight_t, bool kAdds>
+auto fused_kernel(Kernel kernel) {
+  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  if (kernel == Kernel::kFewRows) {
+    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds, kWidth>;
+  }
+#if defined(OPBOOK_CLUSTERS)
+  if (kernel == Kernel::kCluster) {
+    return rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, kAdds, kWidth>;
+  }
+#endif
+  return rms_norm_backward_kernel<scalar_t, weight_t, 1, kAdds, kWidth>;
+}
+
 template <typename scalar_t, typename weight_t>
 const char* launch_rms_norm_backward(
     const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
@@ -82,31 +97,19 @@ const char* launch_rms_norm_backward(
   acc_t* const sums = grad_weight ? partial : nullptr;
 
   const bool fused = vectorized && plan.kernel != Kernel::kAnyRow;
+  const auto kernel_of_both =
+      added ? fused_kernel<scalar_t, weight_t, true>(plan.kernel)
+            : fused_kernel<scalar_t, weight_t, false>(plan.kernel);
   if (fused && plan.kernel != Kernel::kCluster) {
-    const auto choose = [&](auto few, auto many) {
-      return plan.kernel == Kernel::kFewRows ? few : many;
-    };
-    const auto kernel =
-        added
-            ? choose(
-                  rms_norm_backward_few_rows_kernel<scalar_t, weight_t, true, kWidth>,
-                  rms_norm_backward_kernel<scalar_t, weight_t, 1, true, kWidth>)
-            : choose(
-                  rms_norm_backward_few_rows_kernel<scalar_t, weight_t, false, kWidth>,
-                  rms_norm_backward_kernel<scalar_t, weight_t, 1, false, kWidth>);
-    kernel<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
+    kernel_of_both<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
         grad_weight, int(rows), int(hidden), inverse_hidden);
 #if defined(OPBOOK_CLUSTERS)
   } else if (fused) {
-    const auto kernel =
-        added
-            ? rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, true, kWidth>
-            : rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, false,
-                                       kWidth>;
     ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
-        kernel, plan.chunks, grad, grad_stride, input, input_stride, weight, rrms,
-        added, grad_input, sums, grad_weight, int(rows), int(hidden), inverse_hidden);
+        kernel_of_both, plan.chunks, grad, grad_stride, input, input_stride, weight,
+        rrms, added, grad_input, sums, grad_weight, int(rows), int(hidden),
+        inverse_hidden);
 #endif
   } else {
     const auto kernel = vectorized
@@ -115,7 +118,7 @@ const char* launch_rms_norm_backward(
     const int threads = threads_for(vectorized ? hidden / kWidth : hidden);
     const dim3 columns((hidden + kColumnThreads - 1) / kColumnThreads, plan.chunks);
     if (grad_input != nullptr) {
-      kernel<<<grid_of_rows(rows), threads, 0, gpu_stream>>>(
+      kernel<<<grid_of_rows(rows, threads), threads, 0, gpu_stream>>>(
           grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, rows,
           hidden, inverse_hidden);
     }

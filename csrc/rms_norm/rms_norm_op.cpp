@@ -287,9 +287,8 @@ void check_writable(const Tensor& input, const std::optional<Tensor>& weight) {
   const auto [input_begin, input_end] = extent_of(input);
   const auto [weight_begin, weight_end] = extent_of(*weight);
   STD_TORCH_CHECK(input_end <= weight_begin || weight_end <= input_begin,
-                  "opbook::rms_norm_: weight shares memory with input, which is "
-                  "written to; clone() "
-                  "it first");
+                  "opbook::rms_norm_: weight lies between the first element of input "
+                  "and the last, which are written to; clone() it first");
 }
 
 template <typename Device>

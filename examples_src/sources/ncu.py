@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 
 
-def counted(script: str, kernels: str, metrics: list[str], launches: int) -> list[dict]:
+def counted(
+    script: str, kernels: str, metrics: list[str], launches: int, *options: str
+) -> list[dict]:
     """What ncu counts of the launches of some kernels, in their order.
 
     ``script launch`` has to launch them. The clocks stay as they are. A metric that
@@ -19,6 +21,7 @@ def counted(script: str, kernels: str, metrics: list[str], launches: int) -> lis
         kernels: A regular expression that the kernels' names begin with.
         metrics: The names of the metrics.
         launches: How many there have to be.
+        options: Further ones of ncu.
 
     Returns:
         For each launch its metrics, and the kernel's name under ``Kernel Name``.
@@ -30,7 +33,8 @@ def counted(script: str, kernels: str, metrics: list[str], launches: int) -> lis
         log = Path(folder, "ncu.csv")
         command = [ncu, "--kernel-name", f"regex:{kernels}", "--clock-control", "none"]
         command += ["--metrics", ",".join(metrics), "--csv", "--print-units", "base"]
-        command += ["--log-file", str(log), sys.executable, script, "launch"]
+        command += [*options, "--log-file", str(log)]
+        command += [sys.executable, script, "launch"]
         done = subprocess.run(command, capture_output=True, text=True)
         text = log.read_text() if log.exists() else ""
     found: dict[int, dict] = {}

@@ -24,16 +24,17 @@ WAITS = {
     "the sum": ["short_scoreboard", "barrier"],
 }
 METRICS = [TIME, ALL] + [STALLED.format(each) for why in WAITS.values() for each in why]
-CALLS = ("empty", "neg", "rms_norm")
 
 
 def calls(rows: int) -> dict[str, Callable]:
-    """CALLS: a kernel that does nothing, one that moves the same bytes, and RMSNorm."""
+    """A kernel that does nothing, one that moves the same bytes, and RMSNorm."""
     x = torch.randn(rows, HIDDEN, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(HIDDEN, device="cuda", dtype=torch.bfloat16)
-    empty = partial(torch.cuda._sleep, 0)
-    functions = (empty, partial(torch.neg, x), partial(opbook.rms_norm, x, weight))
-    return dict(zip(CALLS, functions, strict=True))
+    return {
+        "empty": partial(torch.cuda._sleep, 0),
+        "neg": partial(torch.neg, x),
+        "rms_norm": partial(opbook.rms_norm, x, weight),
+    }
 
 
 def launch() -> None:
@@ -66,7 +67,7 @@ def main() -> None:
     flush = speed.flush_buffer()
     with torch.inference_mode():
         times = {rows: speed.medians(calls(rows), flush) for rows in ROWS}
-    count = LAUNCHES * len(CALLS) * len(ROWS)
+    count = LAUNCHES * sum(map(len, times.values()))
     launches = iter(ncu.counted(__file__, KERNELS, METRICS, count))
     print(f"{speed.versions()}, rows of {HIDDEN}, cold cache")
     print(f"events: median of {speed.ROUNDS} times between two events")

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 import opbook.triton as ops
-from opbook.triton.linear import linear_kernel
+from opbook.triton.linear import bucket_of, linear_kernel, tiles_of
 
 SILU_CONFIGS = [
     triton.Config({"BLOCK": block}, num_warps=warps)
@@ -106,12 +106,8 @@ def product(m: int, n: int, k: int) -> tuple[Callable, Callable]:
         output = a.new_empty(m, n)
         # The interpreter multiplies the bit patterns of bf16.
         x, y = (a, b) if speed.GPU else (a.float(), b.float())
-
-        def grid(config):
-            return triton.cdiv(m, config["BLOCK_M"]), triton.cdiv(n, config["BLOCK_N"])
-
-        kernel[grid](
-            x, y, None, output, m, n, k, *x.stride(), *y.stride(),
+        kernel[tiles_of(m, n)](
+            x, y, None, output, m, bucket_of(m), n, k, *x.stride(), *y.stride(),
             HAS_BIAS=False, GELU=False, **options,
         )  # fmt: skip
         return output

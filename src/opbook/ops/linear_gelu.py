@@ -1,10 +1,13 @@
 """Linear and GELU: interface, fake kernels and autograd of ``linear_gelu``."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DEVICES = ("cpu", "cuda")  # where the operator has a kernel
 
 
 # [interface]
@@ -92,7 +95,7 @@ def _check_kinds(input, weight, bias, approximate) -> None:
 def _takes_pytorchs_path(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Tell what ``F.linear`` may accept although the operator does not."""
     device = input.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if device in DEVICES and torch.is_autocast_enabled(device):
         return True  # it is still on inside a kernel, and would lower the product there
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
     if any(tensor.layout != torch.strided for tensor in tensors):
@@ -225,12 +228,17 @@ def _gelu_backward(grad_output, preactivation, approximate):
 def _linear_backward(ctx, grad, input, weight):
     """Gradients for input, weight and bias; None for those not needed."""
     needs_input, needs_weight, needs_bias = _needs(ctx)
-    rows = torch.atleast_2d(grad).flatten(0, -2)
+    rows = _as_matrix(grad)
     return (
         grad @ weight if needs_input else None,
-        rows.t() @ torch.atleast_2d(input).flatten(0, -2) if needs_weight else None,
+        rows.t() @ _as_matrix(input) if needs_weight else None,
         rows.sum(0) if needs_bias else None,
     )
+
+
+def _as_matrix(tensor: Tensor) -> Tensor:
+    """All rows below each other; gradients in batches know no ``flatten``."""
+    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
 torch.library.register_autograd(

@@ -10,7 +10,8 @@ FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Multiply two matrices, as :func:`torch.mm`: no batches, no vectors.
 
-    Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64.
+    Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64. Autocast changes
+    nothing here: it has no rule for this operator.
 
     Args:
         input: Shape ``[n, k]``, any strides; fp16, bf16, fp32 or fp64. Other dtypes

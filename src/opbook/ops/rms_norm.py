@@ -100,7 +100,7 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
         raise TypeError(
             f"{op}: weight must be a Tensor or None, but got {type(weight).__name__}"
         )
-    if not (eps is None or isinstance(eps, numbers.Real | Tensor | torch.SymFloat)):
+    if not (eps is None or _is_number(eps)):
         raise TypeError(
             f"{op}: eps must be a real number or None, but got {type(eps).__name__}"
         )
@@ -109,6 +109,13 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
             f"{op}: input must be fp16, bf16, fp32, fp64 or complex, "
             f"but got {input.dtype}"
         )
+
+
+def _is_number(value) -> bool:
+    """Tensors of one number count, but none whose gradient or other half is lost."""
+    if isinstance(value, Tensor):
+        return value.dim() == 0 and not (value.requires_grad or value.is_complex())
+    return isinstance(value, numbers.Real | torch.SymFloat)
 
 
 # [/kinds]
@@ -286,6 +293,16 @@ def _in_place_under_autograd(keyset, input, weight=None, eps=None):
 
 def _bump_version(keyset, input, weight=None, eps=None):
     """Tell who saved the input for backward, also of a write in inference mode."""
+    if input.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"opbook::rms_norm_: input, of shape {list(input.shape)}, was made in "
+            "inference mode and can be written to only there; clone() it first"
+        )
+    if input.is_neg() or isinstance(input.storage_offset(), torch.SymInt):
+        # What PyTorch does for a negative bit needs an operator that returns its
+        # input. And inductor loses an offset that is no number: pytorch#198068.
+        input.copy_(rms_norm(input, weight, eps))
+        return
     with torch._C._AutoDispatchBelowADInplaceOrView():
         torch.ops.opbook.rms_norm_.default.redispatch(
             keyset & torch._C._after_ADInplaceOrView_keyset, input, weight, eps

@@ -50,8 +50,7 @@ def dropout(input: Tensor, p: float, seed: int) -> Tensor:
         NotImplementedError: Another dtype.
         RuntimeError: A device that Triton does not run on here.
     """
-    _check_probability(p)
-    check_input("opbook.triton.dropout", "input", input)
+    _check(input, p)
     input = input.contiguous()
     output = torch.empty_like(input)
     count = input.numel()
@@ -66,14 +65,15 @@ def dropout(input: Tensor, p: float, seed: int) -> Tensor:
 # [/operator]
 
 
-def _check_probability(p: float) -> None:
+def _check(input: Tensor, p: float) -> None:
+    check_input("opbook.triton.dropout", "input", input)
     if not 0 <= p < 1:
         raise ValueError(f"opbook.triton.dropout: p must be in [0, 1), but is {p}")
 
 
 @dropout.register_fake
 def _(input: Tensor, p: float, seed: int) -> Tensor:
-    _check_probability(p)
+    _check(input, p)
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 

@@ -20,14 +20,16 @@ def check_input(op: str, name: str, value: Tensor) -> None:
     """Refuse a tensor that the kernel cannot read.
 
     Raises:
+        TypeError: It is no tensor.
         NotImplementedError: Its dtype is not a floating one that the kernels know.
         RuntimeError: It is on a device that Triton does not run on here.
     """
+    _check_tensor(op, name, value)
     if value.dtype not in FLOATING:
         raise NotImplementedError(
             f"{op}: {name} must be fp16, bf16 or fp32, but got {value.dtype}"
         )
-    if value.device.type != "cuda" and not INTERPRETED:
+    if value.device.type not in ("cuda", "meta") and not INTERPRETED:
         raise RuntimeError(
             f"{op}: {name} must be on a GPU, but is on {value.device} "
             "(set TRITON_INTERPRET=1 before triton is imported to run on the CPU)"
@@ -38,17 +40,24 @@ def check_like(op: str, name: str, value: Tensor, input: Tensor, shape) -> None:
     """Refuse a second tensor whose shape or device does not fit the input.
 
     Raises:
+        TypeError: It is no tensor.
         RuntimeError: With the operator, the argument, and both values.
     """
+    _check_tensor(op, name, value)
     if list(value.shape) != list(shape):
         raise RuntimeError(
             f"{op}: expected {name} of shape {list(shape)}, but got {list(value.shape)}"
         )
     if value.device != input.device:
         raise RuntimeError(
-            f"{op}: expected {name} on the device of input ({input.device}), "
-            f"but got {value.device}"
+            f"{op}: expected {name} on {input.device}, but got {value.device}"
         )
+
+
+def _check_tensor(op: str, name: str, value) -> None:
+    if not isinstance(value, Tensor):
+        kind = type(value).__name__
+        raise TypeError(f"{op}: {name} must be a Tensor, but got {kind}")
 
 
 # [/checks]

@@ -1,5 +1,8 @@
 """Matrix product with ``tl.dot``, and the same kernel with bias and GELU fused in."""
 
+import math
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -24,17 +27,22 @@ CONFIGS = [
 
 # [kernel]
 # The interpreter has no device to time on, so there it gets one config.
-@triton.autotune(CONFIGS[:1] if INTERPRETED else CONFIGS, key=["M", "N", "K"])
+@triton.autotune(CONFIGS[:1] if INTERPRETED else CONFIGS, key=["bucket", "N", "K"])
 @triton.jit
 def linear_kernel(
-    a, b, bias, output, M, N, K,
+    a, b, bias, output, M, bucket, N, K,
     a_m, a_k, b_n, b_k,
     HAS_BIAS: tl.constexpr, GELU: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """One tile of GELU(a @ b^T + bias), with the sums in fp32 registers."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M).to(tl.int64)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N).to(tl.int64)
+    """One tile of GELU(a @ b^T + bias), with the sums in fp32 registers.
+
+    The tuner reads `bucket`, and nobody else.
+    """
+    tile = tl.program_id(0).to(tl.int64)  # a grid's second dimension ends at 65535
+    tiles = tl.cdiv(M, BLOCK_M)
+    m = tile % tiles * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tile // tiles * BLOCK_N + tl.arange(0, BLOCK_N)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -63,17 +71,27 @@ def _launch(a: Tensor, b: Tensor, bias: Tensor | None, gelu: bool) -> Tensor:
     if INTERPRETED and a.dtype == torch.bfloat16:
         a, b = a.float(), b.float()  # the interpreter multiplies bf16 bit patterns
     if output.numel() > 0:
-
-        def grid(config):
-            m, n = config["BLOCK_M"], config["BLOCK_N"]
-            return triton.cdiv(rows, m), triton.cdiv(columns, n)
-
         with device_of(a):
-            linear_kernel[grid](
-                a, b, bias, output, rows, columns, depth,
+            linear_kernel[tiles_of(rows, columns)](
+                a, b, bias, output, rows, bucket_of(rows), columns, depth,
                 *a.stride(), *b.stride(), HAS_BIAS=bias is not None, GELU=gelu,
             )  # fmt: skip
     return output
+
+
+def tiles_of(rows: int, columns: int) -> Callable[[dict], tuple[int]]:
+    """The grid of a product, for each config that the tuner tries."""
+
+    def grid(config):
+        m, n = config["BLOCK_M"], config["BLOCK_N"]
+        return (triton.cdiv(rows, m) * triton.cdiv(columns, n),)
+
+    return grid
+
+
+def bucket_of(rows: int) -> int:
+    """What the tuner knows of the rows: not every batch size is worth a search."""
+    return triton.next_power_of_2(rows)
 
 
 # [matmul]
@@ -92,13 +110,14 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         NotImplementedError: Another dtype.
         RuntimeError: Shapes, dtypes or devices do not fit together.
     """
-    check_input("opbook.triton.matmul", "a", a)
     _check_product(a, b)
     return _launch(a, b.t(), None, gelu=False)
 
 
 def _check_product(a: Tensor, b: Tensor) -> None:
     op = "opbook.triton.matmul"
+    for name, value in (("a", a), ("b", b)):
+        check_input(op, name, value)
     fits = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]
     torch._check(
         fits,
@@ -156,22 +175,21 @@ def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
         NotImplementedError: Another dtype.
         RuntimeError: Shapes, dtypes or devices do not fit together.
     """
-    check_input("opbook.triton.linear_gelu", "input", input)
     _check_layer(input, weight, bias)
-    rows = input.reshape(-1, input.shape[-1]) if input.numel() else _no_rows(input)
     bias = None if bias is None else bias.contiguous()
-    output = _launch(rows, weight, bias, gelu=True)
+    output = _launch(_as_matrix(input), weight, bias, gelu=True)
     return output.view(*input.shape[:-1], weight.shape[0])
 
 
-def _no_rows(input: Tensor) -> Tensor:
-    """An empty tensor as a matrix: ``reshape(-1, 0)`` is ambiguous."""
-    count = input.shape[:-1].numel()
-    return input.reshape(count, input.shape[-1])
+def _as_matrix(input: Tensor) -> Tensor:
+    """All rows below each other. ``reshape(-1, 0)`` of an empty tensor is ambiguous."""
+    return input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
 
 
 def _check_layer(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     op = "opbook.triton.linear_gelu"
+    for name, value in (("input", input), ("weight", weight)):
+        check_input(op, name, value)
     fits = input.dim() >= 1 and weight.dim() == 2 and input.shape[-1] == weight.shape[1]
     torch._check(
         fits,
@@ -202,14 +220,19 @@ def _save_linear_gelu(ctx, inputs, output) -> None:
 
 def _backward_linear_gelu(ctx, grad: Tensor):
     """Compute the pre-activation again: the fused kernel never wrote it."""
+    with torch.autocast(grad.device.type, enabled=False):  # the forward ignores it too
+        return _gradients_of_linear_gelu(ctx, grad)
+
+
+def _gradients_of_linear_gelu(ctx, grad: Tensor):
     input, weight, bias = ctx.saved_tensors
     z = torch.nn.functional.linear(input, weight, bias)
     grad_z = torch.ops.aten.gelu_backward(grad, z)
-    rows = grad_z.flatten(0, -2) if grad_z.dim() > 1 else grad_z[None]
+    rows = _as_matrix(grad_z)
     need_input, need_weight, need_bias = (*ctx.needs_input_grad, False)[:3]
     return (
         grad_z @ weight if need_input else None,
-        rows.t() @ input.reshape(len(rows), weight.shape[1]) if need_weight else None,
+        rows.t() @ _as_matrix(input) if need_weight else None,
         rows.sum(0) if need_bias else None,
     )
 

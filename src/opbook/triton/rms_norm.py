@@ -101,6 +101,7 @@ def rms_norm_backward_kernel(
                 g *= w.to(tl.float32)
             dx = (scale * (g - x * mean)).to(grad_input.dtype.element_ty)
             tl.store(grad_input + place + start + column, dx, mask=inside)
+        tl.debug_barrier()  # another thread may read `partial` for the next row
 
 
 # [/backward]
@@ -132,10 +133,7 @@ def rms_norm_forward(
     input: Tensor, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Compute :func:`rms_norm`, and the fp32 ``rrms`` of each row for backward."""
-    check_input(OP, "input", input)
-    if weight is not None:
-        check_input(OP, "weight", weight)
-    _check_shapes(input, weight)
+    _check(input, weight)
     input = input.contiguous()
     output = torch.empty_like(input)
     rrms = input.new_empty(input.shape[:-1], dtype=torch.float32)
@@ -158,18 +156,20 @@ def _contiguous(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.contiguous()
 
 
-def _check_shapes(input: Tensor, weight: Tensor | None) -> None:
+def _check(input: Tensor, weight: Tensor | None) -> None:
+    check_input(OP, "input", input)
     torch._check(
         input.dim() >= 1,
         lambda: f"{OP}: expected input to have at least 1 dimension, but got shape []",
     )
     if weight is not None:
+        check_input(OP, "weight", weight)
         check_like(OP, "weight", weight, input, input.shape[-1:])
 
 
 @rms_norm_forward.register_fake
 def _(input, weight, eps):
-    _check_shapes(input, weight)
+    _check(input, weight)
     output = torch.empty_like(input, memory_format=torch.contiguous_format)
     return output, input.new_empty(input.shape[:-1], dtype=torch.float32)
 

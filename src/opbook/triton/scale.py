@@ -67,6 +67,7 @@ def scale(input: Tensor, factor: float) -> Tensor:
 # [fake]
 @scale.register_fake
 def _(input: Tensor, factor: float) -> Tensor:
+    check_input("opbook.triton.scale", "input", input)
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
@@ -99,7 +100,7 @@ def scale_in_place(input: Tensor, factor: float) -> None:
 
 @scale_in_place.register_fake
 def _(input: Tensor, factor: float) -> None:
-    return None
+    check_input("opbook.triton.scale_", "input", input)
 
 
 def scale_(input: Tensor, factor: float) -> Tensor:
@@ -115,8 +116,9 @@ def scale_(input: Tensor, factor: float) -> Tensor:
     Raises:
         RuntimeError: Also for a leaf that requires grad, and for expanded ``input``.
     """
-    if needs_grad(input):
-        # A mutating operator has no gradient of its own; copy_ has.
+    # A mutating operator has no gradient of its own; copy_ has. It also knows what
+    # inductor and the negative bit make of views: see "Write to an input".
+    if needs_grad(input) or torch.compiler.is_compiling() or input.is_neg():
         return input.copy_(scale(input, factor))
     scale_in_place(input, factor)
     return input

@@ -81,8 +81,7 @@ def softmax(input: Tensor) -> Tensor:
         NotImplementedError: Another dtype.
         RuntimeError: No dimension, or a device that Triton does not run on here.
     """
-    check_input("opbook.triton.softmax", "input", input)
-    _check_rows(input)
+    _check(input)
     input = input.contiguous()
     output = torch.empty_like(input)
     rows, length = rows_of(input)
@@ -95,16 +94,18 @@ def softmax(input: Tensor) -> Tensor:
     return output
 
 
-def _check_rows(input: Tensor) -> None:
+def _check(input: Tensor) -> None:
+    op = "opbook.triton.softmax"
+    check_input(op, "input", input)
     torch._check(
         input.dim() >= 1,
-        lambda: "opbook.triton.softmax: expected input to have at least 1 dimension",
+        lambda: f"{op}: expected input to have at least 1 dimension, but got shape []",
     )
 
 
 @softmax.register_fake
 def _(input: Tensor) -> Tensor:
-    _check_rows(input)
+    _check(input)
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
