@@ -83,6 +83,16 @@ def test_targets_and_peers(monkeypatch, ours, peer, verdict):
     ]
 
 
+def test_how_close_a_faster_peer_is():
+    behind = [row("opbook", 2.0, p95=3.0), row("peer", 1.5, p95=2.0), row("slow", 9)]
+    shape = [SHAPE[0] + 1, SHAPE[1]]
+    ahead = [row("opbook", 1, shape=shape), row("peer", 1, shape=shape)]
+    table = charts.close_table(made_up(*behind, *ahead), "forward", [SHAPE, shape])
+    assert table.rows == [
+        ["8 × 64", "2.00 to 3.00 µs", "1.50 to 2.00 µs", "peer"],
+    ]
+
+
 @pytest.mark.parametrize(("ours", "verdict"), [(102, "met"), (103, "missed")])
 def test_ratio_to_another(monkeypatch, ours, verdict):
     monkeypatch.setattr(targets, "RATIOS", {"tanh": {"F.linear": 1.02}})

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from html import escape
 from operator import ge, itemgetter, le
 
@@ -196,6 +197,21 @@ def error_table(rows: list[measured.Row]) -> Table:
         for name, error in worst.items()
     ]
     return Table(["contender", "largest error", "verdict"], lines)
+
+
+def close_table(results: measured.Results, task: str, shapes: Iterable) -> Table:
+    """Where a peer's median is the smaller one: how far each one's times lie apart."""
+    lines = []
+    for shape in shapes:
+        case = {"task": task, "shape": list(shape)}
+        pair = (
+            results.row("opbook", **case),
+            measured.fastest_peer(results.where(**case)),
+        )
+        if pair[0]["median"] > pair[1]["median"]:
+            spread = [f"{row['median']:.2f} to {row['p95']:.2f} µs" for row in pair]
+            lines.append([measured.shape_of(pair[0]), *spread, pair[1]["contender"]])
+    return Table(["rows × hidden", "opbook", "best peer", ""], lines)
 
 
 def is_ahead(ours: measured.Row, peer: measured.Row) -> bool:
