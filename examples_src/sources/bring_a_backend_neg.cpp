@@ -1,4 +1,5 @@
 // aten::neg for the backend: a kernel needs the stable ABI and nothing else of PyTorch.
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -12,10 +13,11 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 // [neg]
-// Both tensors have the same sizes and the same order of elements in memory.
+// Both tensors have the same sizes and the same order of elements in memory. Hardware
+// has a launch here, on the device that the caller has made the current one.
 template <typename scalar_t>
 void negate(const scalar_t* input, scalar_t* output, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) output[i] = -input[i];  // hardware: a launch
+  for (int64_t i = 0; i < count; ++i) output[i] = -input[i];
 }
 
 Tensor neg(const Tensor& self) {
@@ -24,6 +26,7 @@ Tensor neg(const Tensor& self) {
                   "you are trying to invert a mask, use the `~` or `logical_not()` "
                   "operator instead.");
   note("aten::neg in a kernel of this backend");
+  const torch::stable::accelerator::DeviceGuard guard(self.get_device_index());
   Tensor output = torch::stable::empty_like(self);
   const bool same_layout = self.strides().equals(output.strides());
   const Tensor input = same_layout ? self : torch::stable::copy_(output, self);
