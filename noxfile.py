@@ -1,7 +1,8 @@
 """Everything this repository does, one session per verb: ``nox -l`` lists them.
 
 ``nox -s docs`` and ``nox -s tests`` set up all they need on a machine with Python 3.11
-or newer and a C++ compiler. Every output goes to build/, every environment to .nox/.
+or newer, its headers, and a C++ compiler. Every output goes to build/, every
+environment to .nox/.
 """
 
 from __future__ import annotations
