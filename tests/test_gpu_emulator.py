@@ -47,14 +47,19 @@ const char* launch_size_of_grid(int64_t rows, int threads, double* size, void*) 
 """
 
 
+@pytest.fixture(scope="module")
+def size_of_grid(built, tmp_path_factory):
+    source = tmp_path_factory.mktemp("grid") / "size_of_grid.cu"
+    source.write_text(SIZE_OF_GRID)
+    return functools.partial(built(source, 64).launch, "launch_size_of_grid")
+
+
 @pytest.mark.parametrize("threads", [64, 1024])
 @pytest.mark.parametrize("rows", [1, 2**22, 2**26, 2**31, 2**34 + 1])
-def test_a_grid_of_rows_is_one_that_hip_takes(built, tmp_path, rows, threads):
+def test_a_grid_of_rows_is_one_that_hip_takes(size_of_grid, rows, threads):
     """HIP counts the threads along each dimension, and 2**32 are too many."""
-    source = tmp_path / f"size_of_grid_{rows}_{threads}.cu"
-    source.write_text(SIZE_OF_GRID)
     size = torch.zeros(2, dtype=torch.float64)
-    built(source, 64).launch("launch_size_of_grid", rows, threads, size)
+    size_of_grid(rows, threads, size)
     blocks, layers = map(int, size)
     assert blocks * threads < 2**32
     assert layers <= 65535

@@ -154,9 +154,7 @@ def _target_table(results, task, goals, measure, words, goal_words, reaches) -> 
     """A line for each shape of ``goals``; ``reaches`` compares ours with the goal."""
     lines = []
     for shape, goal in goals.items():
-        case = {"task": task, "shape": list(shape)}
-        ours = results.row("opbook", **case)
-        peer = measured.fastest_peer(results.where(**case))
+        ours, peer = _ours_and_peer(results, task, shape)
         lines.append(
             [
                 measured.shape_of(ours),
@@ -203,15 +201,17 @@ def close_table(results: measured.Results, task: str, shapes: Iterable) -> Table
     """Where a peer's median is the smaller one: how far each one's times lie apart."""
     lines = []
     for shape in shapes:
-        case = {"task": task, "shape": list(shape)}
-        pair = (
-            results.row("opbook", **case),
-            measured.fastest_peer(results.where(**case)),
-        )
-        if pair[0]["median"] > pair[1]["median"]:
-            spread = [f"{row['median']:.2f} to {row['p95']:.2f} µs" for row in pair]
-            lines.append([measured.shape_of(pair[0]), *spread, pair[1]["contender"]])
+        ours, peer = _ours_and_peer(results, task, shape)
+        if ours["median"] > peer["median"]:
+            spread = [f"{r['median']:.2f} to {r['p95']:.2f} µs" for r in (ours, peer)]
+            lines.append([measured.shape_of(ours), *spread, peer["contender"]])
     return Table(["rows × hidden", "opbook", "best peer", ""], lines)
+
+
+def _ours_and_peer(results, task, shape) -> tuple[measured.Row, measured.Row]:
+    case = {"task": task, "shape": list(shape)}
+    ours = results.row("opbook", **case)
+    return ours, measured.fastest_peer(results.where(**case))
 
 
 def is_ahead(ours: measured.Row, peer: measured.Row) -> bool:
