@@ -77,21 +77,37 @@ inline int threads_for(int64_t wanted) {
   return static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
 }
 
-// A block for each row: along x as far as a grid reaches, then y. CUDA counts blocks,
+// A block whose rows, one for each threadIdx.y, have `wanted` threads each: whole
+// warps, or a part of one, whose size is a power of two. It has `block_threads`, or one
+// row.
+inline dim3 block_of_rows(int64_t wanted, int block_threads) {
+  int threads = 1;
+  while (threads < wanted && threads < kMinWarpSize) threads *= 2;
+  if (wanted > kMinWarpSize) threads = threads_for(wanted);
+  return dim3(threads, threads < block_threads ? block_threads / threads : 1);
+}
+
+// Blocks for all rows: along x as far as a grid reaches, then y. CUDA counts blocks,
 // HIP also threads.
-inline dim3 grid_of_rows(int64_t rows, int threads) {
+inline dim3 grid_of_rows(int64_t rows, dim3 block) {
 #if defined(__HIP__)
-  const int64_t most = (int64_t{1} << 32) / threads - 1;
+  const int64_t most = (int64_t{1} << 32) / (block.x * block.y) - 1;
 #else
   const int64_t most = (int64_t{1} << 31) - 1;
 #endif
-  const int64_t grid_x = rows < most ? rows : most;
-  return dim3(grid_x, (rows + grid_x - 1) / grid_x);
+  const int64_t blocks = (rows + block.y - 1) / block.y;
+  const int64_t grid_x = blocks < most ? blocks : most;
+  return dim3(grid_x, (blocks + grid_x - 1) / grid_x);
 }
 
-// The row of this block, of such a grid; the last blocks may be behind the last row.
+// The row of this block, in such a grid, or of this thread, where a block has several.
+// The last ones may be behind the last row.
 __device__ inline int64_t row_of_block() {
   return blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
+}
+
+__device__ inline int64_t row_of_thread() {
+  return row_of_block() * blockDim.y + threadIdx.y;
 }
 
 // Blocks of kernels whose threads take one step after the other, a grid apart: no more
@@ -130,12 +146,13 @@ __device__ inline T shuffle_xor(T value, int lane_mask) {
 #endif
 }
 
-// Every lane of a warp gets the sum over its lanes.
+// Every lane of a warp gets the sum over its lanes, or over those of its group: as many
+// neighbours as a power of two says.
 template <typename T>
-__device__ inline T warp_sum(T value) {
+__device__ inline T warp_sum(T value, int group = kWarpSize) {
 #pragma unroll
   for (int lane_mask = kWarpSize / 2; lane_mask > 0; lane_mask /= 2) {
-    value += shuffle_xor(value, lane_mask);
+    if (lane_mask < group) value += shuffle_xor(value, lane_mask);
   }
   return value;
 }

@@ -1,7 +1,6 @@
-// The sum over the threads that share a row, for kernels that walk through many rows:
-// one barrier a sum. A row belongs to the threads of one threadIdx.y, or, on NVIDIA
-// since sm_90, to a cluster: blocks that run side by side and reach into each other's
-// shared memory.
+// The sum over the threads that share a row, once, or row after row with one barrier
+// each. A row belongs to the threads of one threadIdx.y, or, on NVIDIA since sm_90, to
+// a cluster: blocks that run side by side and reach into each other's shared memory.
 #pragma once
 
 #include "portable.h"
@@ -15,6 +14,28 @@
 namespace opbook {
 
 #if defined(OPBOOK_GPU_COMPILER)
+
+// [sum]
+// Every thread gets the sum over the threads of its threadIdx.y, added in a fixed
+// order. They are whole warps, each of which has a place in `partial`, in shared
+// memory.
+template <typename T>
+__device__ inline T sum_of_whole_warps(T value, T* partial) {
+  const int num_warps = blockDim.x / kWarpSize;
+  partial += threadIdx.y * num_warps;
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  return sum_of_warps(partial, num_warps);
+}
+
+// The same, where they may also be a part of a warp: that needs no barrier.
+template <typename T>
+__device__ inline T sum_of_row(T value, T* partial) {
+  if (blockDim.x <= kWarpSize) return warp_sum(value, blockDim.x);
+  return sum_of_whole_warps(value, partial);
+}
+// [/sum]
 
 // [row_sum]
 // One object in shared memory, used by the whole block: start(), then sum() with turn
@@ -32,12 +53,7 @@ struct RowSum {
 
   // Every thread of the row gets the sum, added in a fixed order.
   __device__ T sum(T value, int turn) {
-    const int num_warps = blockDim.x / kWarpSize;
-    T* row = warps[turn % 2] + threadIdx.y * num_warps;
-    value = warp_sum(value);
-    if (threadIdx.x % kWarpSize == 0) row[threadIdx.x / kWarpSize] = value;
-    __syncthreads();
-    T total = sum_of_warps(row, num_warps);
+    T total = sum_of_whole_warps(value, warps[turn % 2]);
     if constexpr (kBlocks > 1) total = sum_over_blocks(total, turn);
     return total;
   }

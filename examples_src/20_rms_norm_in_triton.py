@@ -9,8 +9,8 @@ check every number.
 """
 
 # %%
-# Triton decides when it is imported whether it compiles or interprets. The variable
-# must be set before that, so this comes first.
+# Triton has to know before it is imported whether it compiles or interprets. The
+# variable must be set before that, so this comes first.
 
 import importlib.util
 import os
@@ -50,9 +50,11 @@ def rms_norm_kernel(input, weight, output, hidden, eps, BLOCK: tl.constexpr):
 
 
 # %%
-# ``custom_op`` makes a PyTorch operator of a Python function. The function checks its
-# arguments, allocates the result and launches one program per row. ``BLOCK`` is a power
-# of two because ``tl.arange`` takes no other size.
+# ``custom_op`` makes a PyTorch operator of a Python function. The function checks the
+# weight's shape, allocates the result and launches one program per row. ``BLOCK`` is a
+# power of two because ``tl.arange`` takes no other size. To ship one, copy
+# ``opbook.triton.rms_norm``: it also checks dtypes and devices, selects the device, and
+# takes rows of any length.
 
 
 @torch.library.custom_op("opbook_triton::rms_norm", mutates_args=())

@@ -56,15 +56,19 @@ for target, compiled in code.items():
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
 # 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
-# A shuffle moves 32 bits, so a double takes two. Code that assumes 32 lanes everywhere
-# would show 5 for each sum here, and add up half of each wave.
+# The forms 2 and 4, and those that load one element at a time, have a third sum, for
+# short rows that are a part of a warp. A shuffle moves 32 bits, so a double takes two.
+# Code that assumes 32 lanes everywhere would show 5 for each sum here, and add up half
+# of each wave.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
     for kernel in compiled.kernels:
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
-            assert kernel.shuffles == 2 * steps * words
+            short_rows = re.search(r", [24], \d>|, 1>", kernel.name)
+            sums = 3 if short_rows else 2
+            assert kernel.shuffles == sums * steps * words
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 
 # %%

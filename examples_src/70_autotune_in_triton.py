@@ -9,7 +9,7 @@ programs, and the work that the mask throws away.
 """
 
 # %%
-# Triton decides when it is imported whether it compiles or interprets.
+# Triton has to know before it is imported whether it compiles or interprets.
 
 import importlib.util
 import os

@@ -8,7 +8,7 @@ product is never rounded, written and read. See what that does to error and byte
 """
 
 # %%
-# Triton decides when it is imported whether it compiles or interprets.
+# Triton has to know before it is imported whether it compiles or interprets.
 
 import importlib.util
 import os

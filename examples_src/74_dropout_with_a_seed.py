@@ -8,7 +8,7 @@ Backward needs to know which elements were dropped. The usual way is to save a m
 """
 
 # %%
-# Triton decides when it is imported whether it compiles or interprets.
+# Triton has to know before it is imported whether it compiles or interprets.
 
 import importlib.util
 import os

@@ -35,7 +35,7 @@ def assert_equals_eager(input, residual, weight=None, eps=None):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("hidden", [1, 3, 127, 4096, 16384, 65536, 65537])
+@pytest.mark.parametrize("hidden", [1, 3, 24, 127, 128, 4096, 16384, 65536, 65537])
 @pytest.mark.parametrize("rows", [5, 600])
 @pytest.mark.parametrize("with_weight", [False, True])
 def test_equals_eager(device, dtype, hidden, rows, with_weight):

@@ -43,6 +43,7 @@ class Needs(NamedTuple):
     repeats: bool = False  # barriers in a loop, which a compiler may unroll
 
 
+# By name, and by the first two numbers among the template arguments where they matter.
 # A kernel that is not listed is held to the general rules alone.
 NEEDS = {
     "add_rms_norm_kernel": Needs(2, barriers=1, wide_loads=4, kept_loads=3),
@@ -51,7 +52,10 @@ NEEDS = {
     "rms_norm_kernel": Needs(2, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
-    "rms_norm_backward_kernel": Needs(2, barriers=3, wide_loads=12, repeats=True),
+    # Short rows, long ones, and those of a cluster.
+    "rms_norm_backward_kernel 2 1": Needs(1, barriers=1, wide_loads=6),
+    "rms_norm_backward_kernel 4 1": Needs(2, barriers=2, wide_loads=12, repeats=True),
+    "rms_norm_backward_kernel 4 8": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
 }
 # A load of one byte from global memory, as SASS or AMD ISA.
@@ -76,25 +80,34 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
     return found
 
 
+def rows_share_a_block(function: str, numbers: list[int]) -> bool:
+    """Whether a row may also be a part of a warp, whose sum is one reduction more."""
+    is_forward = function in ("rms_norm_kernel", "add_rms_norm_kernel")
+    return is_forward and (numbers[0] in (2, 4) or numbers[1] == 1)
+
+
 def shares_a_row(function: str, numbers: list[int]) -> bool:
     """Whether a cluster of blocks shares a row."""
     is_backward = function == "rms_norm_backward_kernel"
-    return function == "rms_norm_cluster_kernel" or (is_backward and numbers[0] > 1)
+    return function == "rms_norm_cluster_kernel" or (is_backward and numbers[1] > 1)
 
 
 def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[str]:
     words = re.findall(r"\w+", kernel.name)
     function, *arguments = [word for word in words if word != "unsigned"]
     numbers = [int(word) for word in arguments if word.isdigit()]
-    needs = NEEDS.get(function)
+    form = " ".join([function, *map(str, numbers[:2])])
+    needs = NEEDS.get(function) or NEEDS.get(form)
     if shares_a_row(function, numbers) and not chip.has_clusters:
         needs = None  # it is not launched there, and half of it is not compiled
     steps = int(math.log2(chip.wave_size))
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
     steps *= 2 if arguments[:1] == ["double"] else 1
     found = []
-    if needs and kernel.shuffles != needs.reductions * steps:
-        found.append(f"{kernel.shuffles} shuffles, not {needs.reductions * steps}")
+    shuffles = needs.reductions * steps if needs else 0
+    shuffles += rows_share_a_block(function, numbers) * steps
+    if needs and kernel.shuffles != shuffles:
+        found.append(f"{kernel.shuffles} shuffles, not {shuffles}")
     if kernel.shuffles % steps:
         found.append(f"{kernel.shuffles} shuffles leave a warp's sum unfinished")
     extra_barriers = kernel.barriers - needs.barriers if needs else 0

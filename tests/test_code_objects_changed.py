@@ -54,7 +54,7 @@ def replace(pattern: str, replacement: str, file: Path) -> int:
             "no barrier for many rows",
             "rms_norm_backward",
             "gfx942",
-            "2 barriers, not 3",
+            "1 barriers, not 2",
         ),
         ("rows copied by bytes", "rms_norm_backward", "sm_90", "loads of one byte"),
     ],

@@ -37,10 +37,13 @@ SIZE_OF_GRID = f"""
 namespace opbook {{
 __global__ void nothing() {{}}
 const char* launch_size_of_grid(int64_t rows, int threads, double* size, void*) {{
-  nothing<<<1, threads>>>();
-  const dim3 grid = grid_of_rows(rows, threads);
+  const dim3 block = block_of_rows(threads, 128);
+  nothing<<<1, block>>>();
+  const dim3 grid = grid_of_rows(rows, block);
   size[0] = grid.x;
   size[1] = grid.y;
+  size[2] = block.x;
+  size[3] = block.y;
   return launch_error();
 }}
 }}  // namespace opbook
@@ -54,16 +57,18 @@ def size_of_grid(built, tmp_path_factory):
     return functools.partial(built(source, 64).launch, "launch_size_of_grid")
 
 
-@pytest.mark.parametrize("threads", [64, 1024])
+@pytest.mark.parametrize("threads", [1, 3, 32, 33, 64, 1024, 5000])
 @pytest.mark.parametrize("rows", [1, 2**22, 2**26, 2**31, 2**34 + 1])
 def test_a_grid_of_rows_is_one_that_hip_takes(size_of_grid, rows, threads):
     """HIP counts the threads along each dimension, and 2**32 are too many."""
-    size = torch.zeros(2, dtype=torch.float64)
+    size = torch.zeros(4, dtype=torch.float64)
     size_of_grid(rows, threads, size)
-    blocks, layers = map(int, size)
-    assert blocks * threads < 2**32
+    blocks, layers, threads_of_row, rows_of_block = map(int, size)
+    assert threads_of_row >= min(threads, 1024)
+    assert blocks * threads_of_row * rows_of_block < 2**32
     assert layers <= 65535
-    assert rows <= blocks * layers < rows + blocks
+    room = blocks * layers * rows_of_block
+    assert rows <= room < rows + (blocks + 1) * rows_of_block
 
 
 # rms_norm -----------------------------------------------------------------------------
@@ -113,6 +118,15 @@ def test_rms_norm(launch, hidden, dtype):
 def test_rms_norm_of_many_rows_of_long_rows_and_of_longer(launch, rows, hidden):
     """Each is the job of a kernel of its own; the last does not fit the registers."""
     check_rms_norm(launch, torch.randn(rows, hidden), torch.randn(hidden))
+
+
+# A part of a warp, a warp, and two a row; a block's last rows are behind the last one.
+SHORT = [(259, 8), (301, 24), (300, 200), (257, 256), (259, 520), (263, 5), (259, 33)]
+
+
+@pytest.mark.parametrize(("rows", "hidden"), SHORT, ids=str)
+def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
+    check_rms_norm(launch, torch.randn(rows, hidden).half(), torch.randn(hidden))
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -190,9 +204,10 @@ def test_add_rms_norm_of_rows(launch, rows):
     check_add_rms_norm(launch, contiguous, input, weight)
 
 
-def test_add_rms_norm_of_many_rows(launch):
-    input, residual = torch.randn(2, 513, 136)
-    check_add_rms_norm(launch, input, residual, torch.randn(136))
+@pytest.mark.parametrize(("rows", "hidden"), [*SHORT, (513, 272)], ids=str)
+def test_add_rms_norm_of_many_rows(launch, rows, hidden):
+    input, residual = torch.randn(2, rows, hidden).half()
+    check_add_rms_norm(launch, input, residual, torch.randn(hidden))
 
 
 def test_add_rms_norm_of_rows_2_to_the_31_elements_apart(launch):

@@ -66,10 +66,10 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
     check_rms_norm_backward(launch, grad, input, torch.randn(128), added)
 
 
-# Few rows, a block each; many rows, several and one a block, of a vector and more; rows
+# Few rows, a block each; many rows, of a part of a warp, a warp, two, and more; rows
 # that are not aligned, with a chunk each and with several rows a chunk.
 FEW = [(1, 64), (256, 8), (61, 576)]
-MANY = [(300, 8), (601, 8), (521, 576), (257, 2056)]
+MANY = [(300, 8), (601, 8), (521, 200), (521, 576), (259, 1160), (257, 2056)]
 NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 
 

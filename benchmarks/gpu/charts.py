@@ -52,7 +52,7 @@ plt.rcParams |= {
 }
 
 
-def panels(count: int = 1, rows: int = 6) -> list[Axes]:
+def panels(count: int = 1, *, rows: int) -> list[Axes]:
     """Axes one above the other, in a figure that a phone is wide enough for."""
     size = (6.4, count * (0.9 + 0.38 * rows) + 1.0)
     _, axes = plt.subplots(count, figsize=size, layout="constrained", squeeze=False)

@@ -28,7 +28,7 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [kernel] one block, one row, as rms_norm_kernel
+// [kernel] the threads of one threadIdx.y, one row, as rms_norm_kernel
 template <typename scalar_t, int kWidth>
 __device__ inline Vector<scalar_t, kWidth> rounded_sums(
     Vector<scalar_t, kWidth> input, Vector<scalar_t, kWidth> residual) {
@@ -53,9 +53,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   constexpr bool kFew = is_for_few_rows(kKept);
+  constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = kFew ? blockIdx.x : row_of_block();
-  if (row >= rows) return;
+  const int64_t row = kShareBlock ? row_of_thread()
+                      : kFew      ? blockIdx.x
+                                  : row_of_block();
+  const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   const scalar_t* r = residual + row * residual_stride;
   scalar_t* y = output + row * hidden;
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
   acc_t sum_of_squares = 0;
   if constexpr (kKept > 0) {
-    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, hidden);
+    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, length);
     Packed<Input> residuals[kKept];
     kept.load(x, kept.inputs, l2);
     kept.load(r, residuals, l2);
@@ -76,19 +79,21 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       sum_of_squares += squares(rounded);
       kept.inputs[k] = pack(rounded);
     });
-    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
+    const acc_t scale =
+        row_scale<kShareBlock>(sum_of_squares, inverse_hidden, eps, rrms, row, rows);
     if (!kFew) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const auto* inputs = reinterpret_cast<const Input*>(x);
     const auto* residuals = reinterpret_cast<const Input*>(r);
-    for (int64_t i = threadIdx.x; i < hidden / kWidth; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < length / kWidth; i += blockDim.x) {
       const Input rounded = rounded_sums(inputs[i], residuals[i]);
       sums[i] = rounded;
       sum_of_squares += squares(rounded);
     }
-    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
-    store_scaled_row<kWidth>(sum + row * hidden, weight, y, hidden, scale, l2);
+    const acc_t scale =
+        row_scale<kShareBlock>(sum_of_squares, inverse_hidden, eps, rrms, row, rows);
+    store_scaled_row<kWidth>(sum + row * hidden, weight, y, length, scale, l2);
   }
 }
 // [/kernel]

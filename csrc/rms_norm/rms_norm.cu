@@ -8,25 +8,26 @@ namespace opbook {
 
 namespace {
 
-// A kernel and the number of its threads.
+// A kernel and its block.
 template <typename Kernel>
 struct Launch {
   Kernel kernel;
-  int threads;
+  dim3 block;
 };
 
 }  // namespace
 
 // [launch]
-// Which form of the kernel a row of so many vectors takes, and with how many threads.
+// Which form of the kernel a row of so many vectors takes, and with which block.
 template <typename scalar_t, typename weight_t, int kWidth>
 auto rms_norm_form(int64_t rows, int64_t vectors) {
-  const auto form = [&](auto kernel, int kept) {
-    return Launch{kernel, threads_for((vectors + kept - 1) / kept)};
-  };
   if (rows <= kFewRows && vectors <= kMaxThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 1, kWidth>, 1);
+    return Launch{rms_norm_kernel<scalar_t, weight_t, 1, kWidth>,
+                  dim3(threads_for(vectors))};
   }
+  const auto form = [&](auto kernel, int kept) {
+    return Launch{kernel, block_of_rows((vectors + kept - 1) / kept, kShortRowThreads)};
+  };
   if (vectors <= 2 * kBlockThreads) {
     return form(rms_norm_kernel<scalar_t, weight_t, 2, kWidth>, 2);
   }
@@ -54,7 +55,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
   const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kWidth>;
-  if (vectorized && vectors > 4 * kMaxThreads &&
+  if (vectorized && vectors > 2 * kMaxThreads &&
       vectors <= kClusterKept * kClusterThreads * kClusterBlocks &&
       has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
@@ -69,11 +70,11 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
     }
   }
 #endif
-  const auto [kernel, threads] =
-      vectorized
-          ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
-          : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>, threads_for(hidden)};
-  kernel<<<grid_of_rows(rows, threads), threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  const auto [kernel, block] =
+      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
+                 : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>,
+                          block_of_rows(hidden, kShortRowThreads)};
+  kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, weight, output, output_stride, rrms, rows, hidden,
       inverse_hidden, static_cast<acc_t>(eps), keep);
   return launch_error();

@@ -155,14 +155,23 @@ struct KeptRow {
 };
 // [/kept]
 
-// [kernel] one block normalizes one row
-// Every thread of the block gets the row's scale, and the first one keeps it for the
-// gradient.
-template <typename acc_t>
+// [kernel] the threads of one threadIdx.y normalize one row
+// Whether short rows may share a block. Few rows do not, nor long ones: without the
+// code for it, they need fewer registers.
+constexpr bool rows_share_block(int kept, int width) {
+  return kept == 2 || kept == 4 || width == 1;
+}
+
+// Every one of them gets the row's scale, and the first keeps it for the gradient, if
+// there is such a row.
+template <bool kShareBlock, typename acc_t>
 __device__ inline acc_t row_scale(acc_t sum_of_squares, acc_t inverse_hidden, acc_t eps,
-                                  acc_t* rrms, int64_t row) {
-  const acc_t scale = reciprocal_rms(block_sum(sum_of_squares) * inverse_hidden, eps);
-  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
+                                  acc_t* rrms, int64_t row, int64_t rows) {
+  __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
+  const acc_t sum =
+      kShareBlock ? sum_of_row(sum_of_squares, partial) : block_sum(sum_of_squares);
+  const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
+  if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
   return scale;
 }
 
@@ -182,10 +191,22 @@ __device__ inline void store_scaled_row(const scalar_t* input, const weight_t* w
 }
 
 // Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
-// Their form, one vector a thread, asks for the weight before the sum is known, and its
-// code is short, because code has to come from memory too: it gives the cache no hints.
+// Their form, one vector a thread, has short code, because code has to come from memory
+// too: it gives the cache no hints.
 constexpr int64_t kFewRows = 256;
 constexpr bool is_for_few_rows(int kept) { return kept == 1; }
+
+// Whether the weight takes more registers than the input, or a sum more than one.
+template <typename scalar_t, typename weight_t>
+constexpr bool is_wide() {
+  return sizeof(weight_t) > sizeof(scalar_t) || sizeof(scalar_t) > sizeof(float);
+}
+
+// Where the registers have room for it, the weight is asked for before the sum is
+// known.
+constexpr bool loads_weight_first(int kept, bool wide) {
+  return kept <= (wide ? 2 : 4);
+}
 
 // Threads that a multiprocessor has room for, in device code.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
@@ -197,16 +218,17 @@ constexpr int kResidentThreads = 1536;
 constexpr int kResidentThreads = 2048;
 #endif
 
-// Eight blocks of a short row are to fit a multiprocessor, and of a long one three;
+// Eight blocks of short rows are to fit a multiprocessor, and of a long one three;
 // fewer where the weight takes twice the registers, or where there is less room. HIP
 // counts waves of a SIMD instead: on CDNA that is the same.
 constexpr int kBlockThreads = 256;
+constexpr int kShortRowThreads = 128;  // short rows share a block of so many
 constexpr int threads_at_most(int kept) {
   return kept == 2 || kept == 8 ? kBlockThreads : kMaxThreads;
 }
-constexpr int blocks_at_least(int kept, bool wide_weight) {
-  if (kept != 2) return kept == 8 ? (wide_weight ? 2 : 3) : 1;
-  const int wanted = wide_weight ? 6 : 8;
+constexpr int blocks_at_least(int kept, bool wide) {
+  if (kept != 2) return kept == 8 ? (wide ? 2 : 3) : 1;
+  const int wanted = wide ? 6 : 8;
   const int most = kResidentThreads / kBlockThreads;
   return wanted < most ? wanted : most;
 }
@@ -215,8 +237,7 @@ constexpr int blocks_at_least(int kept, bool wide_weight) {
 // is read twice, the second time from cache.
 template <typename scalar_t, typename weight_t, int kKept, int kWidth>
 __global__ void __launch_bounds__(threads_at_most(kKept),
-                                  blocks_at_least(kKept,
-                                                  sizeof(weight_t) > sizeof(scalar_t)))
+                                  blocks_at_least(kKept, is_wide<scalar_t, weight_t>()))
     rms_norm_kernel(const scalar_t* input, int64_t input_stride,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
@@ -224,30 +245,37 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
   constexpr bool kFew = is_for_few_rows(kKept);
+  constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = kFew ? blockIdx.x : row_of_block();
-  if (row >= rows) return;  // true for the whole block, so no thread misses a barrier
+  const int64_t row = kShareBlock ? row_of_thread()
+                      : kFew      ? blockIdx.x
+                                  : row_of_block();
+  // Threads behind the last row have none of it, but they come to the barrier.
+  const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
   const L2Cache l2(kFew ? Keep::kAny : keep);
 
   if constexpr (kKept > 0) {
-    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, hidden);
+    constexpr bool kWeightFirst =
+        loads_weight_first(kKept, is_wide<scalar_t, weight_t>());
+    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, length);
     kept.load(x, kept.inputs, l2);
-    if (kFew) kept.load_weight(weight);
-    const acc_t scale =
-        row_scale(kept.sum_of_squares(), inverse_hidden, eps, rrms, row);
-    if (!kFew) kept.load_weight(weight);
+    if (kWeightFirst) kept.load_weight(weight);
+    const acc_t scale = row_scale<kShareBlock>(kept.sum_of_squares(), inverse_hidden,
+                                               eps, rrms, row, rows);
+    if (!kWeightFirst) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const auto* inputs = reinterpret_cast<const Vector<scalar_t, kWidth>*>(x);
-    const int64_t vectors = hidden / kWidth;
+    const int64_t vectors = length / kWidth;
     acc_t sum_of_squares = 0;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
       sum_of_squares += squares(inputs[i]);
     }
-    const acc_t scale = row_scale(sum_of_squares, inverse_hidden, eps, rrms, row);
-    store_scaled_row<kWidth>(x, weight, y, hidden, scale, l2);
+    const acc_t scale =
+        row_scale<kShareBlock>(sum_of_squares, inverse_hidden, eps, rrms, row, rows);
+    store_scaled_row<kWidth>(x, weight, y, length, scale, l2);
   }
 }
 // [/kernel]

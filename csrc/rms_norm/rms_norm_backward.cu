@@ -10,16 +10,28 @@ namespace {
 constexpr int kColumnThreads = 256;
 constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts in int
 
-enum class Kernel { kAnyRow, kFewRows, kManyRows, kCluster };
+enum class Kernel { kAnyRow, kFewRows, kShortRows, kManyRows, kCluster };
 
 // How the work is divided.
 struct Plan {
   Kernel kernel;
   int64_t chunks;  // partial sums of the weight's gradient
-  dim3 threads;    // of a row, rows of a block
+  dim3 block;      // threads of a row, rows
 };
 
 // [plan]
+// Blocks that walk through the rows, as many as a GPU holds at once.
+Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows) {
+  const dim3 block = block_of_rows(threads_of_row, kSharedThreads);
+  const int resident_threads = backward_blocks(kept) * backward_threads(kept);
+  const int blocks_at_a_time = resident_threads / (block.x * block.y);
+  const int64_t wanted = (rows + block.y - 1) / block.y;
+  // A chunk costs as much as a row: beyond one a multiprocessor, it has two rows.
+  const int64_t worth = std::max<int64_t>(multiprocessors(), (rows + 1) / 2);
+  const int64_t most = std::min<int64_t>(multiprocessors() * blocks_at_a_time, worth);
+  return {kernel, std::min(wanted, most), block};
+}
+
 template <typename scalar_t>
 Plan plan_for(int64_t rows, int64_t hidden) {
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
@@ -29,19 +41,17 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   if (rows <= kFewRows && vectors <= kMaxThreads) {
     return {Kernel::kFewRows, rows, threads_for(vectors)};
   }
+  if (vectors <= kShortKept * kMinWarpSize) {
+    const int64_t threads = (vectors + kShortKept - 1) / kShortKept;
+    return many_rows(Kernel::kShortRows, kShortKept, threads, rows);
+  }
   if (vectors <= kBackwardKept * kBackwardThreads) {
     const int threads = threads_for((vectors + kBackwardKept - 1) / kBackwardKept);
-    const int rows_of_block = threads < 128 ? kBackwardThreads / 2 / threads : 1;
-    const int blocks_at_a_time = kBackwardThreads / (threads * rows_of_block);
-    const int64_t wanted = (rows + rows_of_block - 1) / rows_of_block;
-    // A chunk costs as much as a row: beyond one a multiprocessor, it has two rows.
-    const int64_t worth = std::max<int64_t>(multiprocessors(), (rows + 1) / 2);
-    const int64_t most = std::min<int64_t>(multiprocessors() * blocks_at_a_time, worth);
-    return {Kernel::kManyRows, std::min(wanted, most), dim3(threads, rows_of_block)};
+    return many_rows(Kernel::kManyRows, kBackwardKept, threads, rows);
   }
 #if defined(OPBOOK_CLUSTERS)
-  const auto kernel =
-      rms_norm_backward_kernel<scalar_t, scalar_t, kClusterBlocks, false, kWidth>;
+  const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kBackwardKept,
+                                               kClusterBlocks, false, kWidth>;
   if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks &&
       has_clusters(kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
@@ -70,12 +80,16 @@ auto fused_kernel(Kernel kernel) {
   if (kernel == Kernel::kFewRows) {
     return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds, kWidth>;
   }
+  if (kernel == Kernel::kShortRows) {
+    return rms_norm_backward_kernel<scalar_t, weight_t, kShortKept, 1, kAdds, kWidth>;
+  }
 #if defined(OPBOOK_CLUSTERS)
   if (kernel == Kernel::kCluster) {
-    return rms_norm_backward_kernel<scalar_t, weight_t, kClusterBlocks, kAdds, kWidth>;
+    return rms_norm_backward_kernel<scalar_t, weight_t, kBackwardKept, kClusterBlocks,
+                                    kAdds, kWidth>;
   }
 #endif
-  return rms_norm_backward_kernel<scalar_t, weight_t, 1, kAdds, kWidth>;
+  return rms_norm_backward_kernel<scalar_t, weight_t, kBackwardKept, 1, kAdds, kWidth>;
 }
 
 template <typename scalar_t, typename weight_t>
@@ -101,12 +115,12 @@ const char* launch_rms_norm_backward(
       added ? fused_kernel<scalar_t, weight_t, true>(plan.kernel)
             : fused_kernel<scalar_t, weight_t, false>(plan.kernel);
   if (fused && plan.kernel != Kernel::kCluster) {
-    kernel_of_both<<<plan.chunks, plan.threads, 0, gpu_stream>>>(
+    kernel_of_both<<<plan.chunks, plan.block, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
         grad_weight, int(rows), int(hidden), inverse_hidden);
 #if defined(OPBOOK_CLUSTERS)
   } else if (fused) {
-    ClusterLaunch<kClusterBlocks>(plan.threads.x, stream)(
+    ClusterLaunch<kClusterBlocks>(plan.block.x, stream)(
         kernel_of_both, plan.chunks, grad, grad_stride, input, input_stride, weight,
         rrms, added, grad_input, sums, grad_weight, int(rows), int(hidden),
         inverse_hidden);

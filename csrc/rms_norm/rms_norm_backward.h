@@ -146,15 +146,23 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
 
 // [fused] reads gradient and input once, for both gradients
 constexpr int kBackwardKept = 4;  // vectors of a row that a thread keeps
-// With 128 registers a thread, these threads fill a multiprocessor of NVIDIA's.
+constexpr int kShortKept = 2;     // the same, where a row needs no more than a warp
 constexpr int kBackwardThreads = 512;
+constexpr int kSharedThreads = 256;  // of a block that has several rows
+// The largest block, and how many of them fill a multiprocessor of NVIDIA's: a thread
+// has 128 registers, or 80 if it keeps less.
+constexpr int backward_threads(int kept) {
+  return kept == kShortKept ? kSharedThreads : kBackwardThreads;
+}
+constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is on its way while this one is added up. kAdded is a
 // constant, because the registers are all taken.
-template <typename scalar_t, typename weight_t, int kBlocks, bool kAdded, int kWidth>
-__global__ void __launch_bounds__(kBackwardThreads, 1)
+template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
+          int kWidth>
+__global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
     rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
                              const scalar_t* __restrict__ input, int64_t input_stride,
                              const weight_t* __restrict__ weight,
@@ -168,7 +176,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   using Sums = Vector<acc_t, kWidth>;
-  constexpr int kKept = kBackwardKept;
+  constexpr bool kShort = kKept == kShortKept;
 
   __shared__ RowSum<acc_t, kBlocks> row_sum;
   row_sum.start();
@@ -220,7 +228,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     }
     if (row + row_step < rows) load(row + row_step, next_x, next_dy);
     const acc_t scale = has_row ? rrms[row] : acc_t(0);
-    const acc_t mean_product = row_sum.sum(product, turn) * inverse_hidden;
+    const acc_t mean_product =
+        (kShort ? warp_sum(product, blockDim.x) : row_sum.sum(product, turn)) *
+        inverse_hidden;
     if (has_row) {
       for_each_vector([&](int k, int i) {
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
@@ -250,28 +260,24 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   }
 
   if (partial == nullptr) return;
-  // One threadIdx.y after the other adds its sums to those of the block.
-  constexpr int kSharedThreads = 128;  // more threads a row have a block of their own
-  __shared__ Sums block_sums[kKept][kSharedThreads];
-  for (unsigned y = 1; y < blockDim.y; ++y) {
-    if (threadIdx.y == y) {
-      for_each_vector([&](int k, int) { block_sums[k][threadIdx.x] = dw[k]; });
-    }
-    __syncthreads();
-    if (threadIdx.y == 0) {
-      for_each_vector([&](int k, int) {
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          dw[k].data[j] += block_sums[k][threadIdx.x].data[j];
-        }
-      });
-    }
-    __syncthreads();
+  if (kBlocks > 1 || blockDim.y == 1) {
+    for_each_vector([&](int k, int i) {
+      store_chunk(dw[k], i, chunk, chunks, partial, grad_weight, hidden);
+    });
+    return;
   }
-  if (threadIdx.y != 0) return;
+  // The rows of a block leave their sums side by side, and each thread adds up columns.
+  alignas(Sums) __shared__ acc_t sums[kSharedThreads * kKept * kWidth];
   for_each_vector([&](int k, int i) {
-    store_chunk(dw[k], i, chunk, chunks, partial, grad_weight, hidden);
+    reinterpret_cast<Sums*>(sums + threadIdx.y * hidden)[i] = dw[k];
   });
+  __syncthreads();
+  const int threads = blockDim.x * blockDim.y;
+  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < hidden; i += threads) {
+    Vector<acc_t, 1> sum{};
+    for (unsigned y = 0; y < blockDim.y; ++y) sum.data[0] += sums[y * hidden + i];
+    store_chunk(sum, i, chunk, chunks, partial, grad_weight, hidden);
+  }
 }
 // [/fused]
 

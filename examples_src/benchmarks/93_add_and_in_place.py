@@ -22,7 +22,7 @@ print(rms_norm)
 # moves five tensors where four are enough, so it stays below four fifths of the line.
 
 rows = [row for row in rms_norm.where(task="add") if row["shape"][0] > 64]
-[axis] = charts.panels(rows=3)
+[axis] = charts.panels(rows=4)
 charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.show(axis)
 
@@ -31,7 +31,7 @@ charts.show(axis)
 # the data twice, and ``torch.compile`` makes one kernel of it.
 
 rows = [row for row in rms_norm.where(task="in place") if row["shape"][0] > 64]
-[axis] = charts.panels(rows=3)
+[axis] = charts.panels(rows=4)
 charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.show(axis)
 

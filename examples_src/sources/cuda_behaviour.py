@@ -8,9 +8,7 @@ status is 1 if a wrong operator did not fail, or a right one did.
 
 import ctypes
 import multiprocessing
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import nvcc
 import torch
 
 import opbook
@@ -49,16 +48,9 @@ class Outcome(NamedTuple):
 
 def build(folder: str) -> tuple[ctypes.CDLL, dict[str, str]]:
     """Compile the launchers; return the library and its mangled names."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
-    include = Path(torch.__file__).parent / "include"
-    library = f"{folder}/cuda_behaviour.so"
     # A runtime of its own would keep its errors from PyTorch's.
-    flags = "-shared -cudart shared -Xcompiler -fPIC -std=c++20 -O3 -arch=native"
-    flags += " --expt-relaxed-constexpr"  # the half types call constexpr functions
-    source = HERE / "cuda_behaviour.cu"
-    command = [nvcc, *flags.split(), "-I", include, source, "-o", library]
-    subprocess.run(command, check=True)
+    runtime = ("-cudart", "shared")
+    library = nvcc.library(HERE / "cuda_behaviour.cu", Path(folder), *runtime)
     names = ["nm", "-D", "--defined-only", library]
     symbols = subprocess.run(names, check=True, capture_output=True, text=True).stdout
     found = {match[1]: match[0] for match in LAUNCHER.finditer(symbols)}

@@ -1,11 +1,10 @@
 """Launch a kernel with wrong grids and on a wrong stream, on a CUDA device."""
 
 import ctypes
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
+import nvcc
 import torch
 
 COUNT = 1024
@@ -13,21 +12,8 @@ COUNT = 1024
 
 def build() -> ctypes.CDLL:
     """Compile the launcher for the GPU of this machine."""
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    library = Path(tempfile.mkdtemp()) / "handle_edge_cases.so"
-    include = Path(torch.__file__).parent / "include"
-    major, minor = torch.cuda.get_device_capability()
-    command = [nvcc, "-std=c++20", f"-arch=sm_{major}{minor}", "-shared"]
-    command += [
-        "--expt-relaxed-constexpr",
-        "-Xcompiler",
-        "-fPIC",
-        "-Icsrc",
-        f"-I{include}",
-    ]
-    command += ["examples_src/sources/handle_edge_cases.cu", "-o", str(library)]
-    subprocess.run(command, check=True)
-    loaded = ctypes.CDLL(str(library))
+    source, folder = Path(__file__).with_suffix(".cu"), Path(tempfile.mkdtemp())
+    loaded = ctypes.CDLL(str(nvcc.library(source, folder, "-Icsrc")))
     loaded.negate.restype = ctypes.c_char_p
     return loaded
 

@@ -5,9 +5,6 @@ python3 examples_src/sources/how_it_got_fast.py ncu    what ncu counts
 """
 
 import ctypes
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +12,9 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import ncu
+import nvcc
 import torch
+from speed import flush_buffer
 from torch import Tensor
 
 import opbook
@@ -46,14 +45,8 @@ HEADS = (
 
 def build() -> None:
     """Compile the versions into one library."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
-    major, minor = torch.cuda.get_device_capability()
-    include = Path(torch.__file__).parent / "include"
     LIBRARY.parent.mkdir(exist_ok=True)
-    flags = f"-shared -Xcompiler -fPIC -std=c++20 -O3 -arch=sm_{major}{minor}".split()
-    flags += ["--expt-relaxed-constexpr"]  # the half types call constexpr functions
-    subprocess.run([nvcc, *flags, "-I", include, SOURCE, "-o", LIBRARY], check=True)
+    nvcc.library(SOURCE, LIBRARY.parent)
 
 
 def load() -> ctypes.CDLL:
@@ -203,18 +196,11 @@ def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
         print(f"with a copy of {what} behind it:", ", ".join(words))
 
 
-def flush_buffer() -> Tensor:
-    """fp32, 16 times the L2 cache: reading it outlasts the launch of what is next."""
-    properties = torch.cuda.get_device_properties("cuda")
-    cache = max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
-    return torch.zeros(4 * cache, device="cuda")
-
-
 def measure() -> None:
     """Time all versions on all shapes."""
     build()
     library, flush = load(), flush_buffer()
-    cache = f"L2 cache of {flush.nbytes / 16e6:.0f} MB"
+    cache = f"L2 cache of {flush.nbytes / 8e6:.0f} MB"
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     print(f"{torch.cuda.get_device_name()}, {cache}, {versions}, bf16")
     print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")

@@ -1,14 +1,13 @@
 """Run the kernels of pitfalls.cu on an NVIDIA GPU: right or wrong, and how fast."""
 
 import ctypes
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
 
+import nvcc
 import torch
 
 HERE = Path(__file__).resolve().parent
@@ -17,15 +16,7 @@ LAUNCHER = re.compile(r"_ZN6opbook\d+(launch_\w+?)E\w+")
 
 def build(folder: str) -> tuple[ctypes.CDLL, dict[str, str]]:
     """Compile pitfalls.cu; return the library and its mangled names."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
-    major, minor = torch.cuda.get_device_capability()
-    include = Path(torch.__file__).parent / "include"
-    library = f"{folder}/pitfalls.so"
-    flags = f"-shared -Xcompiler -fPIC -std=c++20 -O3 -arch=sm_{major}{minor}".split()
-    flags += ["--expt-relaxed-constexpr"]  # the half types call constexpr functions
-    source = HERE / "pitfalls.cu"
-    subprocess.run([nvcc, *flags, "-I", include, source, "-o", library], check=True)
+    library = nvcc.library(HERE / "pitfalls.cu", Path(folder))
     names = ["nm", "-D", "--defined-only", library]
     symbols = subprocess.run(names, check=True, capture_output=True, text=True).stdout
     found = {match[1]: match[0] for match in LAUNCHER.finditer(symbols)}

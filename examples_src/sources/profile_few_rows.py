@@ -1,11 +1,20 @@
-"""Asks a clock and ncu where the time of RMSNorm goes if there are few rows."""
+"""Asks a clock and ncu where the time of RMSNorm goes if there are few rows.
 
+It also times one kernel that was loaded several times, each time to another place in
+the GPU's memory.
+"""
+
+import ctypes
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import ncu
+import nvcc
 import speed
 import torch
 
@@ -13,6 +22,8 @@ import opbook
 
 ROWS, HIDDEN = (1, 16, 64), 4096
 LAUNCHES = 5  # of each call under ncu
+COPIES = 8  # of the kernel of the gradients
+EPS = 1e-6
 KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
@@ -61,8 +72,49 @@ def cells(name: str, events: float, launches: list[dict[str, float]]) -> list[st
     return cells
 
 
+def copies_of_a_kernel(folder: Path) -> dict[str, Callable]:
+    """The gradients of one row, by the same kernel in several libraries."""
+    built = nvcc.library(Path(__file__).with_suffix(".cu"), folder)
+    options = {"device": "cuda", "dtype": torch.bfloat16}
+    grad, x, weight, *results = (torch.randn(HIDDEN, **options) for _ in range(5))
+    rrms = torch.rsqrt(x.float().square().mean().reshape(1) + EPS)
+    pointers = [tensor.data_ptr() for tensor in (grad, x, weight, rrms, *results)]
+    stream = torch.cuda.current_stream().cuda_stream
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, weight)]
+    y = torch.nn.functional.rms_norm(leaves[0], (HIDDEN,), leaves[1], EPS)
+    wanted = torch.autograd.grad(y, leaves, grad)
+    found = {}
+    for number in range(COPIES):
+        copy = shutil.copy(built, folder / f"{number}.so")  # or it is loaded once
+        launch = ctypes.CDLL(copy).launch
+        launch.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_int, ctypes.c_void_p]
+        launch.restype = ctypes.c_char_p
+
+        def call(launch=launch, keep=(grad, x, weight, rrms)):  # as long as the call
+            error = launch(*pointers, HIDDEN, stream)
+            if error is not None:
+                raise RuntimeError(error.decode())
+
+        for result in results:
+            result.fill_(torch.nan)
+        call()
+        torch.testing.assert_close(tuple(results), wanted, rtol=2**-6, atol=2**-6)
+        found[f"copy {number}"] = call
+    return found
+
+
+def print_copies(flush: torch.Tensor) -> None:
+    """The same code on the same data: what differs is where the code lies."""
+    with tempfile.TemporaryDirectory() as folder:
+        copies = copies_of_a_kernel(Path(folder))
+        twice = [speed.medians(copies, flush) for _ in range(2)]
+    print(f"\nevents, us: gradients of one row, one kernel loaded {COPIES} times")
+    for times in twice:
+        print(" ".join(f"{time:6.2f}" for time in times.values()))
+
+
 def main() -> None:
-    """Print a line for each call."""
+    """Print a line for each call, and one for each round of the copies."""
     speed.ROUNDS = 301
     flush = speed.flush_buffer()
     with torch.inference_mode():
@@ -81,6 +133,7 @@ def main() -> None:
         for name, events in medians.items():
             line = cells(name, events, [next(launches) for _ in range(LAUNCHES)])
             print(f"{rows:4} {name:10}" + "".join(f"{cell:>12}" for cell in line))
+    print_copies(flush)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ DEVICE = "cuda" if GPU else "cpu"
 DTYPE = torch.bfloat16
 ROUNDS = 101 if GPU else 15
 WARM_UP = 10 if GPU else 2
+MOST_FLUSHES = 20
 # Most rows of 4097 begin at addresses that are no multiple of 16 bytes.
 GPU_SHAPES = [
     (1, 4096),
@@ -25,6 +26,7 @@ GPU_SHAPES = [
     (2048, 4096),
     (16384, 4096),
     (16384, 4097),
+    (524288, 128),
     (65536, 1024),
     (2048, 32768),
     (2048, 65536),
@@ -36,19 +38,26 @@ CPU_CACHE = 16 * 2**20  # bytes read between two calls, on the CPU
 # [clock]
 def one_call(call: Callable, flush: torch.Tensor) -> Callable[[], float]:
     """Start a call with cold caches; return a function that tells its microseconds."""
-    flush.sum()  # reads: a write would leave lines that the call has to write back
     if not GPU:
+        flush.sum()  # reads: a write would leave lines that the call has to write back
         begin = time.perf_counter()
         call()
         seconds = time.perf_counter() - begin
         return lambda: 1e6 * seconds
     # The flush keeps the GPU busy until the call is queued behind it, so that the
-    # events hold the time of the kernel and not of the Python that launches it.
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    return lambda: 1e3 * start.elapsed_time(end)
+    # events hold the time of the kernel and not of the Python that launches it. If the
+    # start is over by then, the launch took longer than the flush: flush more.
+    for flushes in range(1, MOST_FLUSHES + 1):
+        for _ in range(flushes):
+            flush.sum()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        if not start.query():
+            return lambda: 1e3 * start.elapsed_time(end)
+        torch.cuda.synchronize()
+    raise RuntimeError(f"{MOST_FLUSHES} flushes end before the call is launched")
 
 
 # [/clock]

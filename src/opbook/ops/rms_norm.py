@@ -288,11 +288,11 @@ def _in_place_under_autograd(keyset, input, weight=None, eps=None):
         # Backward keeps the clone, for the input is about to change.
         input.copy_(rms_norm(input.clone(), weight, eps))
         return
-    _bump_version(keyset, input, weight, eps)  # the next row, without a dispatch
+    _below_autograd(keyset, input, weight, eps)  # the next row, without a dispatch
 
 
-def _bump_version(keyset, input, weight=None, eps=None):
-    """Tell who saved the input for backward, also of a write in inference mode."""
+def _below_autograd(keyset, input, weight=None, eps=None):
+    """Write, and tell who saved the input for backward, also in inference mode."""
     if input.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError(
             f"opbook::rms_norm_: input, of shape {list(input.shape)}, was made in "
@@ -311,5 +311,5 @@ def _bump_version(keyset, input, weight=None, eps=None):
 
 
 _library.impl("rms_norm_", _in_place_under_autograd, "Autograd", with_keyset=True)
-_library.impl("rms_norm_", _bump_version, "ADInplaceOrView", with_keyset=True)
+_library.impl("rms_norm_", _below_autograd, "ADInplaceOrView", with_keyset=True)
 # [/autograd_in_place]
