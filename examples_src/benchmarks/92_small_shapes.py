@@ -96,8 +96,8 @@ charts.close_table(rms_norm, "backward", shapes)
 # The last two lines time one kernel, the gradients of one row. It was loaded several
 # times, each time to another place in the GPU's memory. The code is the same, and so
 # are the data. Still the times differ, and a second round, in the second line, finds
-# them nearly unchanged: it is the place that makes the difference. A gap of this size
-# between two contenders says nothing about their kernels.
+# them nearly unchanged. What differs is where the code lies, and which call came
+# before. A gap of this size between two contenders says nothing about their kernels.
 #
 # Nothing is left to overlap: each thread has one vector, and a row waits for memory,
 # then for its sum, once. What can be shortened is the code. The form of the kernel for
