@@ -104,10 +104,10 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
     steps *= 2 if arguments[:1] == ["double"] else 1
     found = []
-    shuffles = needs.reductions * steps if needs else 0
-    shuffles += rows_share_a_block(function, numbers) * steps
-    if needs and kernel.shuffles != shuffles:
-        found.append(f"{kernel.shuffles} shuffles, not {shuffles}")
+    if needs:
+        reductions = needs.reductions + rows_share_a_block(function, numbers)
+        if kernel.shuffles != reductions * steps:
+            found.append(f"{kernel.shuffles} shuffles, not {reductions * steps}")
     if kernel.shuffles % steps:
         found.append(f"{kernel.shuffles} shuffles leave a warp's sum unfinished")
     extra_barriers = kernel.barriers - needs.barriers if needs else 0

@@ -67,8 +67,8 @@ def test_a_grid_of_rows_is_one_that_hip_takes(size_of_grid, rows, threads):
     assert threads_of_row >= min(threads, 1024)
     assert blocks * threads_of_row * rows_of_block < 2**32
     assert layers <= 65535
-    room = blocks * layers * rows_of_block
-    assert rows <= room < rows + (blocks + 1) * rows_of_block
+    needed = -(-rows // rows_of_block)
+    assert needed <= blocks * layers < needed + blocks
 
 
 # rms_norm -----------------------------------------------------------------------------
@@ -204,8 +204,13 @@ def test_add_rms_norm_of_rows(launch, rows):
     check_add_rms_norm(launch, contiguous, input, weight)
 
 
+def test_add_rms_norm_of_many_rows(launch):
+    input, residual = torch.randn(2, 513, 136)
+    check_add_rms_norm(launch, input, residual, torch.randn(136))
+
+
 @pytest.mark.parametrize(("rows", "hidden"), [*SHORT, (513, 272)], ids=str)
-def test_add_rms_norm_of_many_rows(launch, rows, hidden):
+def test_add_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
     input, residual = torch.randn(2, rows, hidden).half()
     check_add_rms_norm(launch, input, residual, torch.randn(hidden))
 

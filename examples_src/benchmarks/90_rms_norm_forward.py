@@ -39,7 +39,7 @@ print(rms_norm)
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
 values = results.by_contender(rows, rms_norm.share)
-[axis] = charts.panels(rows=8)
+[axis] = charts.panels(rows=len(values["opbook"]))
 charts.shares(axis, values, "the fastest copy")
 charts.show(axis)
 
@@ -49,7 +49,7 @@ charts.show(axis)
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])
-[axis] = charts.panels(rows=8)
+[axis] = charts.panels(rows=len(medians["opbook"]))
 charts.times(axis, medians, slowest)
 charts.show(axis)
 

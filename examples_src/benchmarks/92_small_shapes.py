@@ -35,7 +35,7 @@ shapes = [[1, 4096], [16, 4096], [64, 4096]]
 
 def draw(task):
     """Three panels: the same calls, timed in three ways."""
-    axes = charts.panels(3, rows=3)
+    axes = charts.panels(len(kinds), rows=len(shapes))
     rows = [row for row in rms_norm.where(task=task) if row["shape"] in shapes]
     for axis, (kind, label) in zip(axes, kinds.items(), strict=True):
         charts.dots(axis, results.by_contender(rows, lambda row, k=kind: row.get(k)))

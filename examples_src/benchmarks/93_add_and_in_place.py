@@ -22,8 +22,9 @@ print(rms_norm)
 # moves five tensors where four are enough, so it stays below four fifths of the line.
 
 rows = [row for row in rms_norm.where(task="add") if row["shape"][0] > 64]
-[axis] = charts.panels(rows=4)
-charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
+values = results.by_contender(rows, rms_norm.share)
+[axis] = charts.panels(rows=len(values["opbook"]))
+charts.shares(axis, values, "the fastest copy")
 charts.show(axis)
 
 # %%
@@ -31,8 +32,9 @@ charts.show(axis)
 # the data twice, and ``torch.compile`` makes one kernel of it.
 
 rows = [row for row in rms_norm.where(task="in place") if row["shape"][0] > 64]
-[axis] = charts.panels(rows=4)
-charts.shares(axis, results.by_contender(rows, rms_norm.share), "the fastest copy")
+values = results.by_contender(rows, rms_norm.share)
+[axis] = charts.panels(rows=len(values["opbook"]))
+charts.shares(axis, values, "the fastest copy")
 charts.show(axis)
 
 # %%

@@ -39,17 +39,19 @@ def by_form(rows):
 # ``opbook.triton`` does not write the product either, but computes it more slowly.
 
 forward = linear_gelu.where(task="forward")
-[axis] = charts.panels(rows=4)
-charts.shares(axis, by_form(forward), "the fastest matrix product")
+rates = by_form(forward)
+[axis] = charts.panels(rows=len(rates["opbook"]))
+charts.shares(axis, rates, "the fastest matrix product")
 charts.show(axis)
 
 # %%
 # Backward has two products, for the gradients of input and weight. Who did not keep the
 # value before GELU computes a third:
 
-[axis] = charts.panels(rows=2)
 backward = linear_gelu.where(task="backward")
-charts.shares(axis, by_form(backward), "the fastest matrix product")
+rates = by_form(backward)
+[axis] = charts.panels(rows=len(rates["opbook"]))
+charts.shares(axis, rates, "the fastest matrix product")
 charts.show(axis)
 
 # %%
