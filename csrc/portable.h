@@ -77,9 +77,9 @@ inline int threads_for(int64_t wanted) {
   return static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
 }
 
-// A block whose rows, one for each threadIdx.y, have `wanted` threads each: whole
-// warps, or a part of one, whose size is a power of two. It has `block_threads`, or one
-// row.
+// A block whose rows, one for each threadIdx.y, have `wanted` threads each, as far as a
+// block reaches: whole warps, or a part of one, whose size is a power of two. It has at
+// most `block_threads`, or one row.
 inline dim3 block_of_rows(int64_t wanted, int block_threads) {
   int threads = 1;
   while (threads < wanted && threads < kMinWarpSize) threads *= 2;
@@ -165,15 +165,22 @@ __device__ inline T sum_of_warps(const T* sums, int count) {
   return warp_sum(lane < count ? sums[lane] : T(0));
 }
 
-// Every thread of a block gets the sum over the block, added in a fixed order.
-// The block must be a whole number of warps; a second call needs a barrier before it.
+// Every thread gets the sum over its whole warps, each of which leaves its own in
+// `partial`, in shared memory. They are added in a fixed order. A second call with the
+// same places needs a barrier before it.
 template <typename T>
-__device__ inline T block_sum(T value) {
-  __shared__ T partial[kMaxThreads / kMinWarpSize];
+__device__ inline T sum_of_whole_warps(T value, T* partial) {
   value = warp_sum(value);
   if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   return sum_of_warps(partial, blockDim.x / kWarpSize);
+}
+
+// The same over a block, which must be a whole number of warps.
+template <typename T>
+__device__ inline T block_sum(T value) {
+  __shared__ T partial[kMaxThreads / kMinWarpSize];
+  return sum_of_whole_warps(value, partial);
 }
 
 #endif  // OPBOOK_GPU_COMPILER

@@ -16,24 +16,18 @@ namespace opbook {
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [sum]
-// Every thread gets the sum over the threads of its threadIdx.y, added in a fixed
-// order. They are whole warps, each of which has a place in `partial`, in shared
-// memory.
+// Where the warps of one threadIdx.y leave their sums.
 template <typename T>
-__device__ inline T sum_of_whole_warps(T value, T* partial) {
-  const int num_warps = blockDim.x / kWarpSize;
-  partial += threadIdx.y * num_warps;
-  value = warp_sum(value);
-  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  return sum_of_warps(partial, num_warps);
+__device__ inline T* partial_of_row(T* partial) {
+  return partial + threadIdx.y * (blockDim.x / kWarpSize);
 }
 
-// The same, where they may also be a part of a warp: that needs no barrier.
+// Every thread gets the sum over the threads of its threadIdx.y. They are whole warps,
+// or a part of one: that needs no barrier.
 template <typename T>
 __device__ inline T sum_of_row(T value, T* partial) {
   if (blockDim.x <= kWarpSize) return warp_sum(value, blockDim.x);
-  return sum_of_whole_warps(value, partial);
+  return sum_of_whole_warps(value, partial_of_row(partial));
 }
 // [/sum]
 
@@ -53,7 +47,7 @@ struct RowSum {
 
   // Every thread of the row gets the sum, added in a fixed order.
   __device__ T sum(T value, int turn) {
-    T total = sum_of_whole_warps(value, warps[turn % 2]);
+    T total = sum_of_whole_warps(value, partial_of_row(warps[turn % 2]));
     if constexpr (kBlocks > 1) total = sum_over_blocks(total, turn);
     return total;
   }

@@ -53,8 +53,8 @@ NEEDS = {
     "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     # Short rows, long ones, and those of a cluster.
-    "rms_norm_backward_kernel 2 1": Needs(1, barriers=1, wide_loads=6),
-    "rms_norm_backward_kernel 4 1": Needs(2, barriers=2, wide_loads=12, repeats=True),
+    "rms_norm_backward_kernel 2 1": Needs(1, barriers=2, wide_loads=6),
+    "rms_norm_backward_kernel 4 1": Needs(2, barriers=3, wide_loads=12, repeats=True),
     "rms_norm_backward_kernel 4 8": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
 }

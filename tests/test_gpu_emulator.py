@@ -162,6 +162,49 @@ def test_rms_norm_passes_on_what_the_gpu_says(launch):
         launch("rms_norm", *arguments)
 
 
+FORM = """
+namespace opbook {
+template <int... kKept>
+void describe(int64_t rows, int64_t vectors, double* found) {
+  const auto [kernel, block] = rms_norm_form<c10::Half, c10::Half, 8>(rows, vectors);
+  found[1] = block.x;
+  found[2] = block.y;
+  auto name = [&](auto form, int kept) {
+    if (kernel == form) found[0] = kept, found[3] = threads_at_most(kept);
+  };
+  (name(rms_norm_kernel<c10::Half, c10::Half, kKept, 8>, kKept), ...);
+}
+const char* launch_form(int64_t rows, int64_t vectors, double* found, void*) {
+  describe<0, 1, 2, 4, 8>(rows, vectors, found);
+  return nullptr;
+}
+}  // namespace opbook
+"""
+
+
+@pytest.fixture(scope="module")
+def form(built, tmp_path_factory):
+    """The launcher's own source, asked which form it would launch."""
+    text = (CSRC / "rms_norm/rms_norm.cu").read_text()
+    text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
+    source = tmp_path_factory.mktemp("form") / "form.cu"
+    source.write_text(text + FORM)
+    return functools.partial(built(source, 64).launch, "launch_form")
+
+
+@pytest.mark.parametrize("rows", [1, 257])
+def test_a_block_is_as_large_as_its_kernel_was_compiled_for(form, rows):
+    """Only a GPU without clusters would show a row of more than 2048 vectors."""
+    edges = [1, 33, *(256 * n for n in range(1, 20))]
+    for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
+        found = torch.full((4,), -1.0, dtype=torch.float64)
+        form(rows, vectors, found)
+        kept, threads, rows_of_block, most = map(int, found)
+        assert kept >= 0, "the form has a name"
+        assert threads * rows_of_block <= most, (vectors, kept)
+        assert kept == 0 or threads * kept >= vectors
+
+
 # add_rms_norm -------------------------------------------------------------------------
 
 

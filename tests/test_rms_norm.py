@@ -166,6 +166,16 @@ def test_errors_name_operator_argument_and_values():
         opbook.rms_norm(torch.ones(3), eps="small")
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fn], ids=str)
+def test_an_8_bit_weight_raises_without_data_too(device, dtype):
+    args = torch.ones(3, 5, device=device), torch.ones(5, device=device).to(dtype)
+    assert isinstance(outcome(eager, *args), RuntimeError)
+    fake = map(torch._subclasses.FakeTensorMode().from_tensor, args)
+    for arguments in (args, fake):
+        with pytest.raises(RuntimeError, match="opbook::rms_norm: weight of an 8-bit"):
+            opbook.rms_norm(*arguments)
+
+
 def test_the_operator_itself_rejects_what_the_interface_rejects(device):
     with pytest.raises(RuntimeError, match=r"opbook::rms_norm.*Int"):
         torch.ops.opbook.rms_norm(torch.ones(3, device=device, dtype=torch.int32))

@@ -227,10 +227,13 @@ def test_no_gradient_for_what_needs_none(op, frozen):
     assert [x.grad is None for x in inputs] == [frozen == 0, frozen == 1]
 
 
-def test_gradient_of_more_rows_than_chunks(monkeypatch):
-    monkeypatch.setattr(sys.modules["opbook.triton.rms_norm"], "MAX_CHUNKS", 4)
-    x = torch.randn(10, 24, device=DEVICE, requires_grad=True)
-    w = torch.randn(24, device=DEVICE, requires_grad=True)
+# A tile has 64 rows of 24 elements: programs with two tiles and a part of one, and
+# with a part of one alone; rows of one block and of several, walked over by few.
+@pytest.mark.parametrize("shape", [(300, 24), (3, 24), (9, 2000), (5, 20_000)], ids=str)
+def test_gradient_of_rms_norm_of(monkeypatch, shape):
+    monkeypatch.setattr(sys.modules["opbook.triton.rms_norm"], "BACKWARD_WARPS", 12)
+    x = torch.randn(shape, device=DEVICE, requires_grad=True)
+    w = torch.randn(shape[1], device=DEVICE, requires_grad=True)
     grad = torch.randn_like(x)
     first, second, theirs = (
         torch.autograd.grad(op(x, w), (x, w), grad)
@@ -238,6 +241,15 @@ def test_gradient_of_more_rows_than_chunks(monkeypatch):
     )
     assert all(map(torch.equal, first, second)), "two runs differ"
     torch.testing.assert_close(first, theirs, rtol=1e-4, atol=1e-4)
+    (alone,) = torch.autograd.grad(ops.rms_norm(x), x, grad)
+    (theirs,) = torch.autograd.grad(rms_norm(x, None), x, grad)
+    torch.testing.assert_close(alone, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 64, 100])
+def test_short_rows_share_a_program(rows):
+    x, w = torch.randn(rows, 24, device=DEVICE), torch.randn(24, device=DEVICE)
+    assert_near(ops.rms_norm(x, w), rms_norm(x, w))
 
 
 def test_backward_of_rms_norm_calls_one_operator():
@@ -329,6 +341,17 @@ def test_scale_in_place_refuses_what_eager_refuses():
         assert isinstance(expected, RuntimeError)
         with pytest.raises(RuntimeError):
             ops.scale_(bad, 2.0)
+
+
+def test_scale_in_place_of_a_tensor_made_in_inference_mode():
+    with torch.inference_mode():
+        x, other = torch.ones(2, 3, device=DEVICE).unbind()
+        assert ops.scale_(x, 3.0).tolist() == [3.0] * 3
+    assert isinstance(outcome(other.mul_, 2.0), RuntimeError)
+    for function in (ops.scale_, namespace.scale_):
+        with pytest.raises(RuntimeError, match=r"scale_: input.*made in inference"):
+            function(x, 3.0)
+    assert x.tolist() == [3.0] * 3
 
 
 # [/in_place]

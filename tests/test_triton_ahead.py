@@ -11,7 +11,9 @@ from opbook import codeobjects
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
 TYPES = {"input": "*bf16:16", "weight": "*bf16:16", "output": "*bf16:16"}
-TYPES |= {"rrms": "*fp32:16", "hidden": "i32:16", "eps": "fp32"}
+TYPES |= {"rrms": "*fp32:16", "rows": "i32", "hidden": "i32:16", "eps": "fp32"}
+TYPES |= {"grad": "*bf16:16", "grad_input": "*bf16:16", "partial": "*fp32:16"}
+TYPES |= {"means": "*fp32:16", "rows_per_chunk": "i32"}
 TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
 TYPES |= {"bucket": "i32"}
@@ -33,9 +35,9 @@ def compile_all() -> dict:
     from pathlib import Path
 
     from opbook.triton.linear import CONFIGS, linear_kernel
-    from opbook.triton.rms_norm import rms_norm_kernel
+    from opbook.triton.rms_norm import rms_norm_backward_kernel, rms_norm_kernel
 
-    row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "BLOCK": 1024}
+    row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "ROWS": 1, "BLOCK": 1024}
     tile = {"a_k": 1, "b_k": 1, "HAS_BIAS": False, "GELU": False}
     folder, found = Path(tempfile.mkdtemp()), {}
 
@@ -52,6 +54,15 @@ def compile_all() -> dict:
 
     for target in TARGETS:
         add("rms_norm", rms_norm_kernel, target, row, num_warps=4)
+        # Short rows, one row, and the columns of a long one.
+        for name, shape in {
+            "short rows": {"ROWS": 16, "BLOCK": 128},
+            "backward": {"ROWS": 1, "BLOCK": 4096},
+            "long row": {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": False},
+        }.items():
+            warps = max(4, shape["BLOCK"] // 512)
+            constants = row | shape
+            add(name, rms_norm_backward_kernel, target, constants, num_warps=warps)
         small = tile | CONFIGS[0].kwargs
         add("matmul", linear_kernel.fn, target, small, num_warps=4, num_stages=3)
     large = tile | CONFIGS[-1].kwargs
@@ -101,6 +112,15 @@ def test_a_kernel_compiles_for(made, target):
     assert 0 < kernel["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
     # 1024 elements are 8 for each thread of an NVIDIA block: 16 bytes. AMD has 4.
     assert (kernel["wide_loads"] > 0) == (lanes == 32)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", ["short rows", "backward", "long row"])
+def test_backward_keeps_its_sums_in_registers(made, form, target):
+    kernel = made[f"{form} {target}"]
+    assert kernel["spill_bytes"] == 0
+    assert kernel["wide_loads"] > 0
+    assert kernel["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 DTYPE = torch.bfloat16
 LARGE = [
-    (262144, 128),  # the heads of a model that normalises queries and keys
+    (262144, 128),  # the heads of a model that normalizes queries and keys
     (32768, 1024),
     (32768, 4096),
     (16384, 5120),
@@ -44,7 +44,7 @@ class Case:
         self.rows = torch.linspace(0, shape[0] - 1, min(shape[0], 128)).long()
 
 
-def normalise(x: Tensor, w: Tensor) -> Tensor:
+def normalize(x: Tensor, w: Tensor) -> Tensor:
     """RMSNorm in the formula's own terms, for fp64."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + contenders.EPS) * w
 
@@ -63,7 +63,7 @@ class Forward:
     @staticmethod
     def reference(case: Case) -> list:
         return [
-            (case.rows, normalise(case.x[case.rows].double(), case.w.double())),
+            (case.rows, normalize(case.x[case.rows].double(), case.w.double())),
         ]
 
     @staticmethod
@@ -88,7 +88,7 @@ class Backward:
         def gradients(x, g):
             x, w = x.double().requires_grad_(), case.w.double().requires_grad_()
             with torch.enable_grad():
-                return torch.autograd.grad(normalise(x, w), (x, w), g.double())
+                return torch.autograd.grad(normalize(x, w), (x, w), g.double())
 
         rows = max(1, CHUNK // case.x.shape[1])
         chunks = zip(case.x.split(rows), case.g.split(rows), strict=True)
@@ -113,7 +113,7 @@ class InPlace:
     @staticmethod
     def reference(case: Case) -> list:
         x, w = case.x[case.rows].double(), case.w.sign().double()
-        return [(case.rows, normalise(x, w))]
+        return [(case.rows, normalize(x, w))]
 
     bytes = Forward.bytes
 
@@ -131,7 +131,7 @@ class Add:
     def reference(case: Case) -> list:
         total = case.x[case.rows].double() + case.g[case.rows].double()
         rows = case.rows
-        return [(rows, normalise(total, case.w.double())), (rows, total)]
+        return [(rows, normalize(total, case.w.double())), (rows, total)]
 
     @staticmethod
     def bytes(case: Case) -> int:
@@ -180,6 +180,8 @@ def main() -> None:
     # Times scatter by a few percent: the median of so many is known to a fifth of one.
     parser.add_argument("--rounds", type=int, default=301, help="default: %(default)s")
     arguments = parser.parse_args()
+    if arguments.rounds < 2:  # the 95th percentile is of several
+        parser.error(f"--rounds must be at least 2, but got {arguments.rounds}")
     shapes = dict.fromkeys(("forward", "backward"), LARGE + SMALL)
     shapes |= dict.fromkeys(("in place", "add"), FUSED)
     if arguments.quick:

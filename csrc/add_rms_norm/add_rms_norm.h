@@ -55,9 +55,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   constexpr bool kFew = is_for_few_rows(kKept);
   constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = kShareBlock ? row_of_thread()
-                      : kFew      ? blockIdx.x
-                                  : row_of_block();
+  const int64_t row = row_of_form<kKept, kWidth>();
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   const scalar_t* r = residual + row * residual_stride;

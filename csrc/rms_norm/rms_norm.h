@@ -156,8 +156,8 @@ struct KeptRow {
 // [/kept]
 
 // [kernel] the threads of one threadIdx.y normalize one row
-// Whether short rows may share a block. Few rows do not, nor long ones: without the
-// code for it, they need fewer registers.
+// Whether rows may share a block, if they are short. The forms for few rows and for
+// long ones have no code for it, because it takes registers.
 constexpr bool rows_share_block(int kept, int width) {
   return kept == 2 || kept == 4 || width == 1;
 }
@@ -196,6 +196,13 @@ __device__ inline void store_scaled_row(const scalar_t* input, const weight_t* w
 constexpr int64_t kFewRows = 256;
 constexpr bool is_for_few_rows(int kept) { return kept == 1; }
 
+// The row of this thread, in the form that keeps so many vectors of such a width.
+template <int kKept, int kWidth>
+__device__ inline int64_t row_of_form() {
+  if (rows_share_block(kKept, kWidth)) return row_of_thread();
+  return is_for_few_rows(kKept) ? blockIdx.x : row_of_block();
+}
+
 // Whether the weight takes more registers than the input, or a sum more than one.
 template <typename scalar_t, typename weight_t>
 constexpr bool is_wide() {
@@ -218,9 +225,9 @@ constexpr int kResidentThreads = 1536;
 constexpr int kResidentThreads = 2048;
 #endif
 
-// Eight blocks of short rows are to fit a multiprocessor, and of a long one three;
-// fewer where the weight takes twice the registers, or where there is less room. HIP
-// counts waves of a SIMD instead: on CDNA that is the same.
+// Eight of the largest blocks of short rows are to fit a multiprocessor, and of a long
+// one three; fewer where a thread needs more registers, or where there is less room.
+// HIP counts waves of a SIMD instead: on CDNA that is the same.
 constexpr int kBlockThreads = 256;
 constexpr int kShortRowThreads = 128;  // short rows share a block of so many
 constexpr int threads_at_most(int kept) {
@@ -247,10 +254,8 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
   constexpr bool kFew = is_for_few_rows(kKept);
   constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = kShareBlock ? row_of_thread()
-                      : kFew      ? blockIdx.x
-                                  : row_of_block();
-  // Threads behind the last row have none of it, but they come to the barrier.
+  const int64_t row = row_of_form<kKept, kWidth>();
+  // Threads behind the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;

@@ -178,7 +178,14 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   using Sums = Vector<acc_t, kWidth>;
   constexpr bool kShort = kKept == kShortKept;
 
-  __shared__ RowSum<acc_t, kBlocks> row_sum;
+  // One memory for both: the sums of columns come when those of rows are done.
+  constexpr int kSums = kBlocks == 1 ? kSharedThreads * kKept * kWidth : 1;
+  __shared__ union {
+    RowSum<acc_t, kBlocks> row_sum;
+    alignas(Sums) acc_t sums[kSums];
+  } shared;
+  auto& row_sum = shared.row_sum;
+  auto& sums = shared.sums;
   row_sum.start();
   // Otherwise no sum_chunks_kernel follows.
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
@@ -218,7 +225,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
        ++turn, row += row_step) {
-    // Threads whose row is behind the last one still come to the barrier.
+    // Threads whose row is behind the last one still take part in the sum.
     const bool has_row = row < rows;
     acc_t product = 0;
     if (has_row) {
@@ -267,7 +274,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
     return;
   }
   // The rows of a block leave their sums side by side, and each thread adds up columns.
-  alignas(Sums) __shared__ acc_t sums[kSharedThreads * kKept * kWidth];
+  __syncthreads();
   for_each_vector([&](int k, int i) {
     reinterpret_cast<Sums*>(sums + threadIdx.y * hidden)[i] = dw[k];
   });
@@ -283,7 +290,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 
 // For rows that are too long, or not aligned: two kernels that read both tensors.
 
-// [input_gradient] one block, one row, as forward
+// [input_gradient] one block, one row
 template <typename scalar_t, typename weight_t, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,

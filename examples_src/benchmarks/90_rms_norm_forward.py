@@ -34,8 +34,8 @@ print(rms_norm)
 # :doc:`/explain/how_it_got_fast` times the operator that comes next, too.
 #
 # The first shape is that of a model that normalizes each head of its queries and keys.
-# There, eager and ``opbook.triton`` give a row of 128 elements a block of its own,
-# which starts, waits for memory and ends for little.
+# There, eager gives a row of 128 elements a block of its own, which starts, waits for
+# memory and ends for little. In the kernels of ``opbook``, short rows share one.
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
 values = results.by_contender(rows, rms_norm.share)

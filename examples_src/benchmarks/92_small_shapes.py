@@ -94,10 +94,15 @@ charts.close_table(rms_norm, "backward", shapes)
 # .. recorded:: few_rows_h200
 #
 # The last two lines time one kernel, the gradients of one row. It was loaded several
-# times, each time to another place in the GPU's memory. The code is the same, and so
-# are the data. Still the times differ, and a second round, in the second line, finds
-# them nearly unchanged. What differs is where the code lies, and which call came
-# before. A gap of this size between two contenders says nothing about their kernels.
+# times, each time to another place in the GPU's memory, and the copies take turns: in
+# the first line from the first copy to the last, in the second from the last to the
+# first. Read the second line backwards, and it is nearly the first. So the time does
+# not depend on the copy, but on its place in the turn, which Python queues at once. A
+# gap of this size between two contenders says nothing about their kernels.
+#
+# The clock of the benchmarks starts each turn with another contender, so that nobody
+# keeps a slow place. But its turns are longer than those of the table, and so are its
+# times: compare ``rms_norm``.
 #
 # Nothing is left to overlap: each thread has one vector, and a row waits for memory,
 # then for its sum, once. What can be shortened is the code. The form of the kernel for

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nvcc
+
 SOURCE = Path(__file__).with_name("check_memory.cu")
 # The line that opens a finding, the lines that belong to it, and the last word.
 OPENS = re.compile(r"Invalid|Error: Race|Uninitialized")
@@ -21,12 +23,11 @@ LAST = re.compile(r"(ERROR SUMMARY: \d+ errors?$|RACECHECK SUMMARY|last element)
 
 def main() -> None:
     """Compile, then check each variant with the tool that is for its fault."""
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    beside = Path(nvcc).resolve().with_name("compute-sanitizer")
+    beside = nvcc.path().resolve().with_name("compute-sanitizer")
     sanitizer = shutil.which("compute-sanitizer") or str(beside)
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "check_memory"), Path(folder, "neighbour.so")
-        compiler = [nvcc, "-O2", "-lineinfo", "-arch=native", str(SOURCE)]
+        compiler = [str(nvcc.path()), "-O2", "-lineinfo", "-arch=native", str(SOURCE)]
         subprocess.run([*compiler, "-o", str(program)], check=True)
         shared = ["-shared", "-Xcompiler", "-fPIC", "-o", str(library)]
         subprocess.run([*compiler, *shared], check=True)

@@ -1,4 +1,4 @@
-"""Compile a CUDA file of this folder into a library."""
+"""Find nvcc, and compile a CUDA file of this folder into a library."""
 
 import os
 import shutil
@@ -6,6 +6,12 @@ import subprocess
 from pathlib import Path
 
 import torch
+
+
+def path() -> Path:
+    """The compiler, with its toolkit beside it."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return Path(shutil.which("nvcc") or f"{home}/bin/nvcc")
 
 
 def library(source: Path, folder: Path, *options: str) -> Path:
@@ -19,13 +25,11 @@ def library(source: Path, folder: Path, *options: str) -> Path:
     Returns:
         The library.
     """
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
     include = Path(torch.__file__).parent / "include"
     made = folder / f"{source.stem}.so"
     # Not for what PyTorch says: to ask it would start CUDA, and nobody could fork.
     flags = "-shared -Xcompiler -fPIC -std=c++20 -O3 -arch=native".split()
     flags += ["--expt-relaxed-constexpr"]  # the half types call constexpr functions
-    command = [nvcc, *flags, *options, "-I", include, source, "-o", made]
+    command = [path(), *flags, *options, "-I", include, source, "-o", made]
     subprocess.run(command, check=True)
     return made

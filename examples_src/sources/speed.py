@@ -38,8 +38,9 @@ CPU_CACHE = 16 * 2**20  # bytes read between two calls, on the CPU
 # [clock]
 def one_call(call: Callable, flush: torch.Tensor) -> Callable[[], float]:
     """Start a call with cold caches; return a function that tells its microseconds."""
+    # It reads: a write would leave lines in the cache that the call has to write back.
     if not GPU:
-        flush.sum()  # reads: a write would leave lines that the call has to write back
+        flush.sum()
         begin = time.perf_counter()
         call()
         seconds = time.perf_counter() - begin

@@ -146,6 +146,13 @@ def _check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
                 f"({input.device}), but got {weight.device}"
             ),
         )
+        torch._check(
+            not (weight.is_floating_point() and weight.itemsize == 1),
+            lambda: (
+                f"{op}: weight of an 8-bit floating type can't be promoted; "
+                f"got {weight.dtype}"
+            ),
+        )
 
 
 @torch.library.register_fake("opbook::rms_norm")

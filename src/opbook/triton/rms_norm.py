@@ -15,37 +15,46 @@ from opbook.triton.launch import (
 )
 
 OP = "opbook.triton.rms_norm"
-# Programs that add up the weight's gradient: enough to fill a GPU, few enough that
-# adding their partial sums costs little.
-MAX_CHUNKS = 256
+# Elements that a program takes at once, if its rows are short: two vectors a thread.
+TILE = 2048
+# Warps that walk over the rows in backward: enough to fill a GPU, few enough that
+# adding up their sums costs little.
+BACKWARD_WARPS = 4096
+# Elements of a long row that a program of backward takes.
+LONG_ROW_BLOCK = 4096
 
 
 # [forward]
 @triton.jit
 def rms_norm_kernel(
-    input, weight, output, rrms, hidden, eps,
-    HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
+    input, weight, output, rrms, rows, hidden, eps,
+    HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: y = x * rrms * w, and rrms = 1 / sqrt(mean(x^2) + eps) for backward."""
-    row = tl.program_id(0).to(tl.int64)
-    input += row * hidden
-    output += row * hidden
-    column = tl.arange(0, BLOCK)
-    if ONE_BLOCK:  # the row stays in registers
-        inside = column < hidden
-        x = tl.load(input + column, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + eps)
+    """ROWS rows of y = x * rrms * w, and rrms = 1 / sqrt(mean(x^2) + eps) of each."""
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    input += first * hidden
+    output += first * hidden
+    row = tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    is_row = row < rows - first
+    if ONE_BLOCK:  # the rows stay in registers
+        place = row * hidden + column
+        is_column = column < hidden
+        inside = is_row & is_column
+        x = tl.load(input + place, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / hidden + eps)
         y = x * scale
         if HAS_WEIGHT:
-            y *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-        tl.store(output + column, y.to(output.dtype.element_ty), mask=inside)
-    else:
-        squares = tl.zeros((BLOCK,), tl.float32)
+            y *= tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)
+        tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
+    else:  # one row
+        squares = tl.zeros((ROWS, BLOCK), tl.float32)
         for start in range(0, hidden, BLOCK):
             inside = start + column < hidden
             x = tl.load(input + start + column, mask=inside, other=0.0).to(tl.float32)
             squares += x * x
-        scale = tl.rsqrt(tl.sum(squares, axis=0) / hidden + eps)
+        scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / hidden + eps)
         for start in range(0, hidden, BLOCK):
             place = start + column
             inside = place < hidden
@@ -53,7 +62,7 @@ def rms_norm_kernel(
             if HAS_WEIGHT:
                 y *= tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)
             tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
-    tl.store(rrms + row, scale)
+    tl.store(rrms + first + row, scale, mask=is_row)
 
 
 # [/forward]
@@ -62,46 +71,66 @@ def rms_norm_kernel(
 # [backward]
 @triton.jit
 def rms_norm_backward_kernel(
-    grad, input, weight, rrms, grad_input, partial, rows, hidden, rows_per_chunk,
-    HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
+    grad, input, weight, rrms, means, grad_input, partial, rows, hidden, rows_per_chunk,
+    HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some rows of the input's gradient, and their sum for the weight's gradient.
+    """A chunk of rows of the input's gradient, and their sum for the weight's gradient.
 
     dx = r * (g * w - x * r^2 * mean(g * w * x)) and dw = sum over rows of g * x * r.
-    Each program has a row of `partial` of its own: no atomics, so two runs agree.
+    Each program has a place of its own in `partial`: no atomics, so two runs agree.
     """
     chunk = tl.program_id(0).to(tl.int64)
     first = chunk * rows_per_chunk
     last = tl.minimum(first + rows_per_chunk, rows)
+    row = tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    is_column = column < hidden
+    place = row * hidden + column
+    sums = tl.zeros((ROWS, BLOCK), tl.float32)
+    if HAS_WEIGHT:
+        w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)
+    for start in range(first, last, ROWS):
+        is_row = row < last - start
+        inside = is_row & is_column
+        here = start * hidden
+        x = tl.load(input + here + place, mask=inside, other=0.0).to(tl.float32)
+        g = tl.load(grad + here + place, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.load(rrms + start + row, mask=is_row, other=0.0)
+        if HAS_WEIGHT:
+            sums += g * x * scale
+            g *= w
+        if ONE_BLOCK:
+            mean = tl.sum(g * x, axis=1, keep_dims=True) / hidden
+        else:  # of the whole row, by the kernel below
+            mean = tl.load(means + start + row, mask=is_row, other=0.0)
+        dx = scale * (g - x * scale * scale * mean)
+        tl.store(
+            grad_input + here + place, dx.to(grad_input.dtype.element_ty), mask=inside
+        )
+    if HAS_WEIGHT:
+        total = tl.sum(sums, axis=0, keep_dims=True)
+        tl.store(partial + chunk * hidden + column, total, mask=is_column)
+
+
+@triton.jit
+def mean_product_kernel(
+    grad, input, weight, means, hidden,
+    HAS_WEIGHT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """mean(g * w * x) of a long row: ROWS is one."""
+    row = tl.program_id(0).to(tl.int64) * ROWS
     column = tl.arange(0, BLOCK)
-    for row in range(first, last):
-        scale = tl.load(rrms + row)
-        place = row * hidden
-        products = tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, hidden, BLOCK):
-            inside = start + column < hidden
-            x = tl.load(input + place + start + column, mask=inside, other=0.0)
-            g = tl.load(grad + place + start + column, mask=inside, other=0.0)
-            g = g.to(tl.float32)
-            if HAS_WEIGHT:
-                w = tl.load(weight + start + column, mask=inside, other=0.0)
-                g *= w.to(tl.float32)
-            products += g * x.to(tl.float32)
-        mean = tl.sum(products, axis=0) / hidden * scale * scale
-        for start in range(0, hidden, BLOCK):
-            inside = start + column < hidden
-            x = tl.load(input + place + start + column, mask=inside, other=0.0)
-            g = tl.load(grad + place + start + column, mask=inside, other=0.0)
-            x, g = x.to(tl.float32), g.to(tl.float32)
-            if HAS_WEIGHT:
-                sums = partial + chunk * hidden + start + column
-                before = tl.load(sums, mask=inside, other=0.0)
-                tl.store(sums, before + g * x * scale, mask=inside)
-                w = tl.load(weight + start + column, mask=inside, other=0.0)
-                g *= w.to(tl.float32)
-            dx = (scale * (g - x * mean)).to(grad_input.dtype.element_ty)
-            tl.store(grad_input + place + start + column, dx, mask=inside)
-        tl.debug_barrier()  # another thread may read `partial` for the next row
+    products = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, hidden, BLOCK):
+        place = start + column
+        inside = place < hidden
+        x = tl.load(input + row * hidden + place, mask=inside, other=0.0)
+        g = tl.load(grad + row * hidden + place, mask=inside, other=0.0).to(tl.float32)
+        if HAS_WEIGHT:
+            g *= tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)
+        products += g * x.to(tl.float32)
+    tl.store(means + row, tl.sum(products, axis=0) / hidden)
 
 
 # [/backward]
@@ -140,16 +169,22 @@ def rms_norm_forward(
     rows, hidden = rows_of(input)
     if rows > 0:
         block = block_of(hidden)
+        tile = _tile_of(block)
         with device_of(input):
-            rms_norm_kernel[(rows,)](
-                input, _contiguous(weight), output, rrms, hidden, eps,
-                HAS_WEIGHT=weight is not None, ONE_BLOCK=hidden <= block, BLOCK=block,
-                num_warps=warps_of(block),
+            rms_norm_kernel[(triton.cdiv(rows, tile["ROWS"]),)](
+                input, _contiguous(weight), output, rrms, rows, hidden, eps,
+                HAS_WEIGHT=weight is not None, ONE_BLOCK=hidden <= block, **tile,
             )  # fmt: skip
     return output, rrms
 
 
 # [/operator]
+
+
+def _tile_of(block: int) -> dict[str, int]:
+    """A program's rows, their elements, and warps: short rows share a program."""
+    rows = max(1, TILE // block)
+    return {"ROWS": rows, "BLOCK": block, "num_warps": warps_of(rows * block)}
 
 
 def _contiguous(weight: Tensor | None) -> Tensor | None:
@@ -182,19 +217,28 @@ def rms_norm_backward(
     grad, input = grad.contiguous(), input.contiguous()
     grad_input = torch.empty_like(input)
     rows, hidden = rows_of(input)
-    per_chunk = triton.cdiv(max(rows, 1), MAX_CHUNKS)
+    if rows == 0:
+        return grad_input, rrms.new_zeros((0,) if weight is None else weight.shape)
+    block = block_of(hidden)
+    one_block = hidden <= block
+    tile = _tile_of(block if one_block else LONG_ROW_BLOCK)
+    columns = triton.cdiv(hidden, tile["BLOCK"])  # programs side by side on a row
+    programs = max(1, BACKWARD_WARPS // (tile["num_warps"] * columns))
+    tiles = triton.cdiv(triton.cdiv(rows, tile["ROWS"]), programs)  # of a program
+    per_chunk = tiles * tile["ROWS"]
     chunks = triton.cdiv(rows, per_chunk)
-    shape = (chunks, hidden) if weight is not None else (0,)
-    partial = torch.zeros(shape, dtype=torch.float32, device=input.device)
-    if rows > 0:
-        block = block_of(hidden)
-        with device_of(input):
-            rms_norm_backward_kernel[(chunks,)](
-                grad, input, _contiguous(weight), rrms, grad_input, partial,
-                rows, hidden, per_chunk,
-                HAS_WEIGHT=weight is not None, BLOCK=block, num_warps=warps_of(block),
-            )  # fmt: skip
-    return grad_input, partial.sum(0) if weight is not None else partial
+    partial = rrms.new_empty((0,) if weight is None else (chunks, hidden))
+    means = None if one_block else torch.empty_like(rrms)
+    weight = _contiguous(weight)
+    tile |= {"HAS_WEIGHT": weight is not None}
+    with device_of(input):
+        if means is not None:
+            mean_product_kernel[(rows,)](grad, input, weight, means, hidden, **tile)
+        rms_norm_backward_kernel[(chunks, columns)](
+            grad, input, weight, rrms, means, grad_input, partial,
+            rows, hidden, per_chunk, ONE_BLOCK=one_block, **tile,
+        )  # fmt: skip
+    return grad_input, partial if weight is None else partial.sum(0)
 
 
 @rms_norm_backward.register_fake

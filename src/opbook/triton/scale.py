@@ -92,6 +92,11 @@ scale.register_autograd(_backward, setup_context=_save)
 def scale_in_place(input: Tensor, factor: float) -> None:
     """Multiply where the elements are; strided input costs a copy."""
     check_input("opbook.triton.scale_", "input", input)
+    if input.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(  # it counts no versions: autograd would not notice
+            f"opbook.triton.scale_: input, of shape {list(input.shape)}, was made in "
+            "inference mode and can be written to only there"
+        )
     if input.is_contiguous():
         launch_scale(input, input, factor)
     else:
@@ -114,7 +119,8 @@ def scale_(input: Tensor, factor: float) -> Tensor:
         ``input``.
 
     Raises:
-        RuntimeError: Also for a leaf that requires grad, and for expanded ``input``.
+        RuntimeError: Also for a leaf that requires grad, for expanded ``input``, and
+            outside inference mode for one that was made in it.
     """
     # A mutating operator has no gradient of its own; copy_ has. It also knows what
     # inductor and the negative bit make of views: see "Write to an input".
