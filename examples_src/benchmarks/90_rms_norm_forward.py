@@ -56,7 +56,7 @@ charts.show(axis)
 # %%
 # The targets are this project's own, in ``benchmarks/gpu/targets.py``. The verdict also
 # says when a peer of the same run is ahead by more than the noise. What ``ncu`` says of
-# the missing percents is in :doc:`/explain/how_it_got_fast`.
+# rows of 4096 is in :doc:`/explain/how_it_got_fast`.
 
 charts.share_table(rms_norm, "forward")
 
