@@ -87,11 +87,12 @@ for field in ("registers", "spill_bytes", "shared_bytes", "wide_loads", "max_thr
     table(field, lambda made, field=field: getattr(made.kernels[0], field))
 
 # %%
-# No kernel spills, and a test of this project sees to that. Look at the last two
-# tables. Every kernel loads 16 bytes at a time, but those on AMD have half as many
-# loads in their code, or fewer. The same number of warps is twice as many threads on
-# these chips, so each thread has half the elements. A number of warps that was tuned on
-# one chip is not tuned for the other.
+# No kernel of this table spills. A test of this project sees to that, and bounds what
+# the widest rows of the gradient spill. Look at the last two tables. Every kernel loads
+# 16 bytes at a time, but those on AMD have half as many loads in their code, or fewer.
+# The same number of warps is twice as many threads on these chips, so each thread has
+# half the elements. A number of warps that was tuned on one chip is not tuned for the
+# other.
 #
 # Triton wants the size of a warp beside the target: ``GPUTarget("hip", "gfx942", 64)``.
 # It is said to need the right number. This version knows better than its caller:

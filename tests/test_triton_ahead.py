@@ -18,6 +18,14 @@ TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
 TYPES |= {"bucket": "i32"}
 
+# Tiles of the launcher: short rows, one row, the columns of a long one, and the widest.
+FORMS = {
+    "short rows": {"ROWS": 16, "BLOCK": 128},
+    "a row": {"ROWS": 1, "BLOCK": 4096},
+    "a long row": {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": False},
+    "the widest": {"ROWS": 1, "BLOCK": 16384},
+}
+
 MATRIX = {
     "sm_80": "HMMA.16816.F32.BF16",
     "sm_90": "HGMMA.64x64x16.F32.BF16",
@@ -54,15 +62,13 @@ def compile_all() -> dict:
 
     for target in TARGETS:
         add("rms_norm", rms_norm_kernel, target, row, num_warps=4)
-        # Short rows, one row, and the columns of a long one.
-        for name, shape in {
-            "short rows": {"ROWS": 16, "BLOCK": 128},
-            "backward": {"ROWS": 1, "BLOCK": 4096},
-            "long row": {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": False},
-        }.items():
-            warps = max(4, shape["BLOCK"] // 512)
+        for form, shape in FORMS.items():
+            most = 16 if target.startswith("gfx") else 32
+            warps = min(most, max(4, shape["BLOCK"] // 512))
             constants = row | shape
-            add(name, rms_norm_backward_kernel, target, constants, num_warps=warps)
+            for kernel in (rms_norm_kernel, rms_norm_backward_kernel):
+                name = f"{kernel.fn.__name__} {form}"
+                add(name, kernel, target, constants, num_warps=warps)
         small = tile | CONFIGS[0].kwargs
         add("matmul", linear_kernel.fn, target, small, num_warps=4, num_stages=3)
     large = tile | CONFIGS[-1].kwargs
@@ -115,12 +121,19 @@ def test_a_kernel_compiles_for(made, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("form", ["short rows", "backward", "long row"])
-def test_backward_keeps_its_sums_in_registers(made, form, target):
-    kernel = made[f"{form} {target}"]
-    assert kernel["spill_bytes"] == 0
-    assert kernel["wide_loads"] > 0
-    assert kernel["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel", ["rms_norm_kernel", "rms_norm_backward_kernel"])
+def test_rows_and_sums_stay_in_registers(made, kernel, form, target):
+    found = made[f"{kernel} {form} {target}"]
+    assert found["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
+    # In backward, 1024 threads of an NVIDIA chip have 64 registers each for three rows
+    # and a sum: up to twenty wait in memory. A second pass over a row would cost more.
+    is_tight = "backward" in kernel and form == "the widest" and target[:2] == "sm"
+    assert found["spill_bytes"] <= (80 if is_tight else 0)
+    if "backward" in kernel:  # two rows and the weight, once; sums would be loads too
+        elements = FORMS[form]["ROWS"] * FORMS[form]["BLOCK"]
+        vectors = elements // (8 * found["max_threads"])
+        assert 0 < found["wide_loads"] <= 3 * vectors
 
 
 @pytest.mark.parametrize("target", TARGETS)
