@@ -18,13 +18,7 @@ TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
 TYPES |= {"bucket": "i32"}
 
-# Tiles of the launcher: short rows, one row, the columns of a long one, and the widest.
-FORMS = {
-    "short rows": {"ROWS": 16, "BLOCK": 128},
-    "a row": {"ROWS": 1, "BLOCK": 4096},
-    "a long row": {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": False},
-    "the widest": {"ROWS": 1, "BLOCK": 16384},
-}
+FORMS = ("short rows", "a row", "a long row", "the widest")  # tiles of the launcher
 
 MATRIX = {
     "sm_80": "HMMA.16816.F32.BF16",
@@ -42,8 +36,16 @@ def compile_all() -> dict:
     from dataclasses import asdict
     from pathlib import Path
 
+    import torch
+
+    from opbook.triton.launch import MAX_BLOCK
     from opbook.triton.linear import CONFIGS, linear_kernel
-    from opbook.triton.rms_norm import rms_norm_backward_kernel, rms_norm_kernel
+    from opbook.triton.rms_norm import (
+        LONG_ROW_BLOCK,
+        _tile_of,
+        rms_norm_backward_kernel,
+        rms_norm_kernel,
+    )
 
     row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "ROWS": 1, "BLOCK": 1024}
     tile = {"a_k": 1, "b_k": 1, "HAS_BIAS": False, "GELU": False}
@@ -58,15 +60,22 @@ def compile_all() -> dict:
             "wave_size": made.wave_size,
             "size": made.path.stat().st_size,
             "assembly": made.assembly,
+            "elements": constants.get("ROWS", 1) * constants.get("BLOCK", 1),
         }
 
     for target in TARGETS:
         add("rms_norm", rms_norm_kernel, target, row, num_warps=4)
-        for form, shape in FORMS.items():
-            most = 16 if target.startswith("gfx") else 32
-            warps = min(most, max(4, shape["BLOCK"] // 512))
-            constants = row | shape
-            for kernel in (rms_norm_kernel, rms_norm_backward_kernel):
+        # The launcher counts its warps by it.
+        torch.version.hip = "any" if target.startswith("gfx") else None
+        for kernel, block_of_long_row in (
+            (rms_norm_kernel, MAX_BLOCK),
+            (rms_norm_backward_kernel, LONG_ROW_BLOCK),
+        ):
+            blocks = (128, 4096, block_of_long_row, MAX_BLOCK)
+            for form, block in zip(FORMS, blocks, strict=True):
+                constants = _tile_of(block) | {"HAS_WEIGHT": True}
+                constants["ONE_BLOCK"] = form != "a long row"
+                warps = constants.pop("num_warps")
                 name = f"{kernel.fn.__name__} {form}"
                 add(name, kernel, target, constants, num_warps=warps)
         small = tile | CONFIGS[0].kwargs
@@ -131,8 +140,7 @@ def test_rows_and_sums_stay_in_registers(made, kernel, form, target):
     is_tight = "backward" in kernel and form == "the widest" and target[:2] == "sm"
     assert found["spill_bytes"] <= (80 if is_tight else 0)
     if "backward" in kernel:  # two rows and the weight, once; sums would be loads too
-        elements = FORMS[form]["ROWS"] * FORMS[form]["BLOCK"]
-        vectors = elements // (8 * found["max_threads"])
+        vectors = found["elements"] // (8 * found["max_threads"])
         assert 0 < found["wide_loads"] <= 3 * vectors
 
 

@@ -86,22 +86,26 @@ def dots(axis: Axes, values: dict, upto: dict | None = None) -> None:
     axis.grid(axis="x", color=GREY, linewidth=0.4, alpha=0.5)
 
 
-def shares(axis: Axes, values: dict, limit: str, upto: float = 1.1) -> None:
-    """Dots on a scale whose 100 % is a limit of the machine."""
+def shares(values: dict, limit: str) -> None:
+    """Show dots on a scale whose 100 % is a limit of the machine."""
+    [axis] = panels(rows=len(values["opbook"]))
     dots(axis, values)
     axis.axvline(1, color=GREY, linewidth=2)
-    axis.set_xlim(0, upto)
+    axis.set_xlim(0, 1.1)
     axis.xaxis.set_major_formatter(PercentFormatter(1))
     axis.set_xlabel(f"100 % is {limit}")
+    show(axis)
 
 
-def times(axis: Axes, medians: dict, slowest: dict) -> None:
-    """Dots of medians, with lines to the 95th percentile, in microseconds."""
+def times(medians: dict, slowest: dict) -> None:
+    """Show dots of medians, with lines to the 95th percentile, in microseconds."""
+    [axis] = panels(rows=len(medians["opbook"]))
     dots(axis, medians, upto=slowest)
     axis.set(xscale="log", xlabel="µs")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
+    show(axis)
 
 
 def show(axis: Axes) -> None:

@@ -38,10 +38,7 @@ print(rms_norm)
 # memory and ends for little. In the kernels of ``opbook``, short rows share one.
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
-values = results.by_contender(rows, rms_norm.share)
-[axis] = charts.panels(rows=len(values["opbook"]))
-charts.shares(axis, values, "the fastest copy")
-charts.show(axis)
+charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 
 # %%
 # The times behind it. The line from each dot leads to the 95th percentile: one call in
@@ -49,9 +46,7 @@ charts.show(axis)
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])
-[axis] = charts.panels(rows=len(medians["opbook"]))
-charts.times(axis, medians, slowest)
-charts.show(axis)
+charts.times(medians, slowest)
 
 # %%
 # The targets are this project's own, in ``benchmarks/gpu/targets.py``. The verdict also

@@ -27,19 +27,14 @@ print(rms_norm)
 # the rows grow.
 
 rows = [row for row in rms_norm.where(task="backward") if row["shape"][0] > 64]
-values = results.by_contender(rows, rms_norm.share)
-[axis] = charts.panels(rows=len(values["opbook"]))
-charts.shares(axis, values, "the fastest copy")
-charts.show(axis)
+charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 
 # %%
 # The times, with a line from each median to the 95th percentile:
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])
-[axis] = charts.panels(rows=len(medians["opbook"]))
-charts.times(axis, medians, slowest)
-charts.show(axis)
+charts.times(medians, slowest)
 
 # %%
 # The targets, and the best of the others in the same run:

@@ -22,20 +22,14 @@ print(rms_norm)
 # moves five tensors where four are enough, so it stays below four fifths of the line.
 
 rows = [row for row in rms_norm.where(task="add") if row["shape"][0] > 64]
-values = results.by_contender(rows, rms_norm.share)
-[axis] = charts.panels(rows=len(values["opbook"]))
-charts.shares(axis, values, "the fastest copy")
-charts.show(axis)
+charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 
 # %%
 # In place, with what eager PyTorch has for it, ``x.copy_(rms_norm(x))``. Eager moves
 # the data twice, and ``torch.compile`` makes one kernel of it.
 
 rows = [row for row in rms_norm.where(task="in place") if row["shape"][0] > 64]
-values = results.by_contender(rows, rms_norm.share)
-[axis] = charts.panels(rows=len(values["opbook"]))
-charts.shares(axis, values, "the fastest copy")
-charts.show(axis)
+charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 
 # %%
 # Both are compared with fp64 like the rest. Of the addition, the sum is checked too:

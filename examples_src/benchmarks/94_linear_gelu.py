@@ -39,20 +39,14 @@ def by_form(rows):
 # ``opbook.triton`` does not write the product either, but computes it more slowly.
 
 forward = linear_gelu.where(task="forward")
-rates = by_form(forward)
-[axis] = charts.panels(rows=len(rates["opbook"]))
-charts.shares(axis, rates, "the fastest matrix product")
-charts.show(axis)
+charts.shares(by_form(forward), "the fastest matrix product")
 
 # %%
 # Backward has two products, for the gradients of input and weight. Who did not keep the
 # value before GELU computes a third:
 
 backward = linear_gelu.where(task="backward")
-rates = by_form(backward)
-[axis] = charts.panels(rows=len(rates["opbook"]))
-charts.shares(axis, rates, "the fastest matrix product")
-charts.show(axis)
+charts.shares(by_form(backward), "the fastest matrix product")
 
 # %%
 # The targets are ratios of two times of one run:
