@@ -100,8 +100,8 @@ inline dim3 grid_of_rows(int64_t rows, dim3 block) {
   return dim3(grid_x, (blocks + grid_x - 1) / grid_x);
 }
 
-// The row of this block, in such a grid, or of this thread, where a block has several.
-// The last ones may be behind the last row.
+// The row of this block in such a grid, or of this thread where a block has several
+// rows. The last ones may lie behind the last row.
 __device__ inline int64_t row_of_block() {
   return blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
 }
@@ -146,8 +146,8 @@ __device__ inline T shuffle_xor(T value, int lane_mask) {
 #endif
 }
 
-// Every lane of a warp gets the sum over its lanes, or over those of its group: as many
-// neighbours as a power of two says.
+// Every lane of a warp gets the sum over its lanes, or over those of its group: so many
+// neighbours, a power of two.
 template <typename T>
 __device__ inline T warp_sum(T value, int group = kWarpSize) {
 #pragma unroll
@@ -157,17 +157,17 @@ __device__ inline T warp_sum(T value, int group = kWarpSize) {
   return value;
 }
 
-// Every lane of a warp gets the sum of what `count` warps have left in shared memory. A
-// block has no more warps than a warp has lanes.
+// Every lane of a warp gets the sum of what `count` warps have left in shared memory:
+// no more warps than a warp has lanes.
 template <typename T>
 __device__ inline T sum_of_warps(const T* sums, int count) {
   const int lane = threadIdx.x % kWarpSize;
   return warp_sum(lane < count ? sums[lane] : T(0));
 }
 
-// Every thread gets the sum over its whole warps, each of which leaves its own in
-// `partial`, in shared memory. They are added in a fixed order. A second call with the
-// same places needs a barrier before it.
+// Every thread gets the sum over the threads along x, which must be whole warps. Each
+// warp leaves its own sum in `partial`, in shared memory, and all threads add these up
+// in the same order. A second call with the same `partial` needs a barrier before it.
 template <typename T>
 __device__ inline T sum_of_whole_warps(T value, T* partial) {
   value = warp_sum(value);
@@ -176,7 +176,7 @@ __device__ inline T sum_of_whole_warps(T value, T* partial) {
   return sum_of_warps(partial, blockDim.x / kWarpSize);
 }
 
-// The same over a block, which must be a whole number of warps.
+// The same over a block of one row: whole warps, and no threads along y.
 template <typename T>
 __device__ inline T block_sum(T value) {
   __shared__ T partial[kMaxThreads / kMinWarpSize];

@@ -91,6 +91,7 @@ def test_how_close_a_faster_peer_is():
     assert table.rows == [
         ["8 × 64", "2.00 to 3.00 µs", "1.50 to 2.00 µs", "peer"],
     ]
+    assert charts.close_table(made_up(*ahead), "forward", [shape]).rows[0][0] == "none"
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(102, "met"), (103, "missed")])

@@ -68,7 +68,7 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
 
 # Few rows, a block each; many rows, of a part of a warp, a warp, two, and more; rows
 # that are not aligned, with a chunk each and with several rows a chunk.
-FEW = [(1, 64), (256, 8), (61, 576)]
+FEW = [(1, 64), (1, 576), (2, 64), (256, 8), (61, 576)]
 MANY = [(300, 8), (601, 8), (521, 200), (521, 576), (259, 1160), (257, 2056)]
 NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 
@@ -91,7 +91,10 @@ def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
     check_rms_norm_backward(launch, far_apart(), far_apart(), torch.randn(128))
 
 
-@pytest.mark.parametrize(("rows", "hidden"), [(5, 33), (5, 128), (300, 128)], ids=str)
+ONE_GRADIENT = [(1, 128), (5, 33), (5, 128), (300, 128)]
+
+
+@pytest.mark.parametrize(("rows", "hidden"), ONE_GRADIENT, ids=str)
 @pytest.mark.parametrize("wanted", ["grad_input", "grad_weight"])
 def test_rms_norm_backward_of_one_gradient(launch, rows, hidden, wanted):
     """The other's memory is not there."""

@@ -548,6 +548,25 @@ def test_record_what_is_missing_or_stale(book, capfd):
     assert json.loads(file.read_text())["output"] == "int b;\n"
 
 
+LOG = """\
+result 1
+E1122 12:42:27.199000 6351 torch/_inductor/a.py:3541] [0/1] Traceback:
+/some/where/b.py:12: UserWarning: old
+  the line of it
+Autotune Choices Stats:
+{"num_choices": 21}
+  result 2
+"""
+
+
+def test_recording_leaves_logs_out(book):
+    book.write("log", LOG)
+    book.write("docs/recordings.toml", '[log]\ncommand = "cat log"\nsources = []\n')
+    book.in_proof(RECORD)
+    file = book.root / "docs/recordings/log.json"
+    assert json.loads(file.read_text())["output"] == "result 1\n  result 2\n"
+
+
 def test_failing_command_keeps_the_old_recording_and_others_go_on(book, capfd):
     book.write("csrc/a.cu", "int a;\n")
     book.write("docs/recordings.toml", MANIFEST)

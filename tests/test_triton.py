@@ -228,10 +228,21 @@ def test_no_gradient_for_what_needs_none(op, frozen):
 
 
 # A tile has 64 rows of 24 elements: programs with two tiles and a part of one, and
-# with a part of one alone; rows of one block and of several, walked over by few.
-@pytest.mark.parametrize("shape", [(300, 24), (3, 24), (9, 2000), (5, 20_000)], ids=str)
-def test_gradient_of_rms_norm_of(monkeypatch, shape):
-    monkeypatch.setattr(sys.modules["opbook.triton.rms_norm"], "BACKWARD_WARPS", 12)
+# with a part of one alone; rows of one block and of several, walked over by few, and
+# rows of several blocks in two chunks.
+@pytest.mark.parametrize(
+    ("shape", "warps"),
+    [
+        ((300, 24), 12),
+        ((3, 24), 12),
+        ((9, 2000), 12),
+        ((5, 20_000), 12),
+        ((5, 20_000), 80),
+    ],
+    ids=str,
+)
+def test_gradient_of_rms_norm_of(monkeypatch, shape, warps):
+    monkeypatch.setattr(sys.modules["opbook.triton.rms_norm"], "BACKWARD_WARPS", warps)
     x = torch.randn(shape, device=DEVICE, requires_grad=True)
     w = torch.randn(shape[1], device=DEVICE, requires_grad=True)
     grad = torch.randn_like(x)

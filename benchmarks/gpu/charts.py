@@ -209,6 +209,7 @@ def close_table(results: measured.Results, task: str, shapes: Iterable) -> Table
         if ours["median"] > peer["median"]:
             spread = [f"{r['median']:.2f} to {r['p95']:.2f} µs" for r in (ours, peer)]
             lines.append([measured.shape_of(ours), *spread, peer["contender"]])
+    lines = lines or [["none", "", "", ""]]
     return Table(["rows × hidden", "opbook", "best peer", ""], lines)
 
 

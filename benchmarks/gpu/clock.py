@@ -5,6 +5,7 @@ Without a GPU the same functions time the CPU, so that the code can be tried any
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -31,6 +32,9 @@ class Clock:
             properties = torch.cuda.get_device_properties(DEVICE)
             size = 8 * max(getattr(properties, "L2_cache_size", 0), 32 * 2**20)
         self.buffer = torch.zeros(size // 4, device=DEVICE)
+        # A result lives until some others are there: or each call of a kind would write
+        # to one place, and to some places a short call is slower by a tenth.
+        self.results = deque(maxlen=16)
 
     def take_turns(self, calls: dict[str, Call], rounds: int) -> dict[str, dict]:
         """Median and 95th percentile of each call, in microseconds.
@@ -42,40 +46,37 @@ class Clock:
         flushes = dict.fromkeys(names, 1)
         for round in range(WARM_UP + rounds):
             first = round % len(names)
-            readings = {}
             for name in names[first:] + names[:first]:
-                readings[name] = self._sample(calls[name], name, flushes)
-            if GPU:
-                torch.cuda.synchronize()
-            if round >= WARM_UP:
-                for name, read in readings.items():
-                    times[name].append(read())
+                taken = self._sample(calls[name], name, flushes)
+                if round >= WARM_UP:
+                    times[name].append(taken)
+        self.results.clear()
         # A launch that no flush could hide is in the time, and the result says so.
         return {
             name: summary(times[name]) | {"hidden": flushes[name] <= MOST_FLUSHES}
             for name in names
         }
 
-    def _sample(self, call: Call, name: str, flushes: dict) -> Callable[[], float]:
-        """Start a call with cold caches; return a function that tells its time."""
+    def _sample(self, call: Call, name: str, flushes: dict) -> float:
+        """Microseconds of a call with cold caches."""
         if not GPU:
             self.buffer.sum()
             begin = time.perf_counter()
             call()
-            taken = time.perf_counter() - begin
-            return lambda: 1e6 * taken
+            return 1e6 * (time.perf_counter() - begin)
         while True:
             for _ in range(min(flushes[name], MOST_FLUSHES)):
                 self.buffer.sum()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            call()
+            self.results.append(call())
             end.record()
             # Still flushing: the whole call is queued, none of its launches is timed.
             hidden = not start.query()
+            # Among others in a queue, a short call's time depends on its place there.
+            end.synchronize()
             if hidden or flushes[name] > MOST_FLUSHES:
-                return lambda: 1e3 * start.elapsed_time(end)
-            torch.cuda.synchronize()
+                return 1e3 * start.elapsed_time(end)
             flushes[name] += 1
 
 

@@ -96,8 +96,9 @@ __device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t ch
 
 // [few_rows] one block, one row, as forward: its code is short
 // The row's part of the weight's gradient does not wait for the sum: it is on its way
-// to memory while the block adds up.
-template <typename scalar_t, typename weight_t, bool kAdded, int kWidth>
+// to memory while the block adds up. kOneRow is a constant, because of so short a call
+// a good part is the time that its code takes to arrive.
+template <typename scalar_t, typename weight_t, bool kOneRow, bool kAdded, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
     const scalar_t* __restrict__ input, int64_t input_stride,
@@ -108,38 +109,44 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
     accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  using Row = const Packed<Input>*;
+  using Row = const Input*;
 
-  const int64_t row = blockIdx.x;
-  const int i = threadIdx.x, chunks = gridDim.x;
-  if (partial != nullptr && chunks > 1) let_next_kernel_start();
+  const int64_t row = kOneRow ? 0 : blockIdx.x, chunks = kOneRow ? 1 : gridDim.x;
+  if (!kOneRow && partial != nullptr) let_next_kernel_start();
+  const int i = threadIdx.x;
   const bool has_vector = i < hidden / kWidth;
   const acc_t scale = rrms[row];
-  Packed<Input> x, dy, addends{};
-  Packed<Vector<weight_t, kWidth>> w;
-  acc_t product = 0;
+  acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
+  Input addends;
   if (has_vector) {
-    dy = reinterpret_cast<Row>(grad + row * grad_stride)[i];
-    x = reinterpret_cast<Row>(input + row * input_stride)[i];
+    const Input grads = reinterpret_cast<Row>(grad + row * grad_stride)[i];
+    const Input inputs = reinterpret_cast<Row>(input + row * input_stride)[i];
     if (kAdded) addends = reinterpret_cast<Row>(added + row * hidden)[i];
-    w = packed_weight_at<weight_t, kWidth>(weight, i);
-    product = products(dy.unpack(), w.unpack(), x.unpack());
-    if (partial != nullptr) {
-      const Input grads = dy.unpack(), inputs = x.unpack();
-      Vector<acc_t, kWidth> dw;
+    const auto weights =
+        weight_at(reinterpret_cast<const Vector<weight_t, kWidth>*>(weight), i);
+    Vector<acc_t, kWidth> dw;
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        dw.data[j] = static_cast<acc_t>(grads.data[j]) *
-                     static_cast<acc_t>(inputs.data[j]) * scale;
-      }
+    for (int j = 0; j < kWidth; ++j) {
+      const auto dy = static_cast<acc_t>(grads.data[j]);
+      x[j] = static_cast<acc_t>(inputs.data[j]);
+      dyw[j] = dy * static_cast<acc_t>(weights.data[j]);
+      product += dyw[j] * x[j];
+      dw.data[j] = dy * x[j] * scale;
+    }
+    if (partial != nullptr) {
       store_chunk(dw, i, row, chunks, partial, grad_weight, hidden);
     }
   }
   const acc_t mean_product = block_sum(product) * inverse_hidden;
   if (has_vector && grad_input != nullptr) {
-    reinterpret_cast<Input*>(grad_input + row * hidden)[i] =
-        input_gradients(dy.unpack(), w.unpack(), x.unpack(), scale, mean_product,
-                        kAdded, addends.unpack());
+    Input stored;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      acc_t dx = input_gradient(dyw[j], x[j], scale, mean_product);
+      if (kAdded) dx += static_cast<acc_t>(addends.data[j]);
+      stored.data[j] = static_cast<scalar_t>(dx);
+    }
+    reinterpret_cast<Input*>(grad_input + row * hidden)[i] = stored;
   }
 }
 // [/few_rows]

@@ -93,16 +93,14 @@ charts.close_table(rms_norm, "backward", shapes)
 #
 # .. recorded:: few_rows_h200
 #
-# The last two lines time one kernel, the gradients of one row. It was loaded several
-# times, each time to another place in the GPU's memory, and the copies take turns: in
-# the first line from the first copy to the last, in the second from the last to the
-# first. Read the second line backwards, and it is nearly the first. So the time does
-# not depend on the copy, but on its place in the turn, which Python queues at once. A
-# gap of this size between two contenders says nothing about their kernels.
+# The last lines time one call at eight places of a turn. If Python queues the whole
+# turn at once, the time depends on the place, by more than kernels differ here. If it
+# waits for each call before it launches the next, most of that is gone. So the clock of
+# the benchmarks waits.
 #
-# The clock of the benchmarks starts each turn with another contender, so that nobody
-# keeps a slow place. But its turns are longer than those of the table, and so are its
-# times: compare ``rms_norm``.
+# The clock also starts each turn with another contender, and keeps the last results
+# alive, so that each call writes to another place. Then nobody has a slow place, in the
+# turn or in memory, for itself.
 #
 # Nothing is left to overlap: each thread has one vector, and a row waits for memory,
 # then for its sum, once. What can be shortened is the code. The form of the kernel for

@@ -23,14 +23,15 @@ LAST = re.compile(r"(ERROR SUMMARY: \d+ errors?$|RACECHECK SUMMARY|last element)
 
 def main() -> None:
     """Compile, then check each variant with the tool that is for its fault."""
-    beside = nvcc.path().resolve().with_name("compute-sanitizer")
+    compiler = nvcc.path()
+    beside = compiler.resolve().with_name("compute-sanitizer")
     sanitizer = shutil.which("compute-sanitizer") or str(beside)
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "check_memory"), Path(folder, "neighbour.so")
-        compiler = [str(nvcc.path()), "-O2", "-lineinfo", "-arch=native", str(SOURCE)]
-        subprocess.run([*compiler, "-o", str(program)], check=True)
-        shared = ["-shared", "-Xcompiler", "-fPIC", "-o", str(library)]
-        subprocess.run([*compiler, *shared], check=True)
+        command = [compiler, *"-O2 -lineinfo -arch=native".split(), SOURCE]
+        subprocess.run([*command, "-o", program], check=True)
+        shared = ["-shared", "-Xcompiler", "-fPIC", "-o", library]
+        subprocess.run([*command, *shared], check=True)
         for tool, fault in (
             ("memcheck", 0),
             ("memcheck", 1),

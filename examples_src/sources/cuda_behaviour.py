@@ -8,8 +8,6 @@ status is 1 if a wrong operator did not fail, or a right one did.
 
 import ctypes
 import multiprocessing
-import re
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -25,7 +23,6 @@ import torch
 import opbook
 
 HERE = Path(__file__).resolve().parent
-LAUNCHER = re.compile(r"_ZN6opbook\d+(launch_\w+?)E\w+")
 SHAPE = (64, 4096)
 CHUNKS = 64
 RUNS = 20
@@ -46,15 +43,12 @@ class Outcome(NamedTuple):
 # ---- Calling the launchers of cuda_behaviour.cu
 
 
-def build(folder: str) -> tuple[ctypes.CDLL, dict[str, str]]:
-    """Compile the launchers; return the library and its mangled names."""
+def build(folder: str) -> dict[str, Callable]:
+    """Compile the launchers and load them."""
+    source = HERE / "cuda_behaviour.cu"
     # A runtime of its own would keep its errors from PyTorch's.
-    runtime = ("-cudart", "shared")
-    library = nvcc.library(HERE / "cuda_behaviour.cu", Path(folder), *runtime)
-    names = ["nm", "-D", "--defined-only", library]
-    symbols = subprocess.run(names, check=True, capture_output=True, text=True).stdout
-    found = {match[1]: match[0] for match in LAUNCHER.finditer(symbols)}
-    return ctypes.CDLL(library), found
+    library = nvcc.library(source, Path(folder), "-cudart", "shared")
+    return nvcc.launchers(library)
 
 
 def plain(argument: torch.Tensor | float | int) -> ctypes._SimpleCData:
@@ -66,9 +60,7 @@ def plain(argument: torch.Tensor | float | int) -> ctypes._SimpleCData:
 
 def launch(name: str, *arguments: torch.Tensor | float | int, stream: int) -> None:
     """Call opbook::launch_`name`; raise what it returns."""
-    function = library[symbols[f"launch_{name}"]]
-    function.restype = ctypes.c_char_p
-    error = function(*map(plain, arguments), ctypes.c_void_p(stream))
+    error = launchers[name](*map(plain, arguments), ctypes.c_void_p(stream))
     if error is not None:
         raise LaunchError(f"{name}: kernel launch failed: {error.decode()}")
 
@@ -409,6 +401,6 @@ if __name__ == "__main__":
         raise SystemExit(f"no {', '.join(unknown)}: choose of {', '.join(CASES)}")
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        library, symbols = build(folder)
+        launchers = build(folder)
         good = [run(name) for name in names]
     raise SystemExit(not all(good))

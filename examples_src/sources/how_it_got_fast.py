@@ -14,7 +14,7 @@ from statistics import median, quantiles
 import ncu
 import nvcc
 import torch
-from speed import flush_buffer
+from speed import flush_buffer, one_call
 from torch import Tensor
 
 import opbook
@@ -93,23 +93,16 @@ def checked(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor) -> fl
     return error
 
 
-def started(before: Callable, call: Callable) -> Callable[[], float]:
-    """Start a call behind `before`; return a function that tells its microseconds."""
-    before()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    return lambda: 1e3 * start.elapsed_time(end)
-
-
 def in_turns(contenders: dict) -> dict[object, list[float]]:
-    """Microseconds of each contender, once a round; a busy moment hits them all."""
+    """Microseconds of each contender, once a round; a busy moment hits them all.
+
+    Args:
+        contenders: What comes before a call, and the call, by any key.
+    """
     rounds = []
     for _ in range(WARM_UP + ROUNDS):
-        rounds.append([started(*contender) for contender in contenders.values()])
-        torch.cuda.synchronize()
-    times = zip(*([read() for read in row] for row in rounds[WARM_UP:]), strict=True)
+        rounds.append([one_call(call, before) for before, call in contenders.values()])
+    times = zip(*rounds[WARM_UP:], strict=True)
     return dict(zip(contenders, map(list, times), strict=True))
 
 

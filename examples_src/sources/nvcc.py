@@ -1,8 +1,11 @@
-"""Find nvcc, and compile a CUDA file of this folder into a library."""
+"""Find nvcc, compile a CUDA file of this folder, and load its launchers."""
 
+import ctypes
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -33,3 +36,17 @@ def library(source: Path, folder: Path, *options: str) -> Path:
     command = [path(), *flags, *options, "-I", include, source, "-o", made]
     subprocess.run(command, check=True)
     return made
+
+
+def launchers(library: Path) -> dict[str, Callable]:
+    """The functions opbook::launch_NAME of a library, by NAME; each returns a string.
+
+    C++ puts the types of a function's arguments into its name, so ``nm`` is asked.
+    """
+    command = ["nm", "-D", "--defined-only", library]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    loaded, found = ctypes.CDLL(library), {}
+    for mangled in re.finditer(r"_ZN6opbook\d+launch_(\w+?)E\w+", names):
+        function = found[mangled[1]] = loaded[mangled[0]]
+        function.restype = ctypes.c_char_p
+    return found

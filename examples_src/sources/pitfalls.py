@@ -1,8 +1,6 @@
 """Run the kernels of pitfalls.cu on an NVIDIA GPU: right or wrong, and how fast."""
 
 import ctypes
-import re
-import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -11,22 +9,10 @@ import nvcc
 import torch
 
 HERE = Path(__file__).resolve().parent
-LAUNCHER = re.compile(r"_ZN6opbook\d+(launch_\w+?)E\w+")
-
-
-def build(folder: str) -> tuple[ctypes.CDLL, dict[str, str]]:
-    """Compile pitfalls.cu; return the library and its mangled names."""
-    library = nvcc.library(HERE / "pitfalls.cu", Path(folder))
-    names = ["nm", "-D", "--defined-only", library]
-    symbols = subprocess.run(names, check=True, capture_output=True, text=True).stdout
-    found = {match[1]: match[0] for match in LAUNCHER.finditer(symbols)}
-    return ctypes.CDLL(library), found
 
 
 def launch(name: str, *arguments: torch.Tensor | int) -> None:
     """Call opbook::launch_`name` on the current stream."""
-    function = library[symbols[f"launch_{name}"]]
-    function.restype = ctypes.c_char_p
     plain = [
         ctypes.c_void_p(each.data_ptr())
         if isinstance(each, torch.Tensor)
@@ -34,7 +20,7 @@ def launch(name: str, *arguments: torch.Tensor | int) -> None:
         for each in arguments
     ]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    error = function(*plain, stream)
+    error = launchers[name](*plain, stream)
     if error is not None:
         raise RuntimeError(error.decode())
 
@@ -109,7 +95,7 @@ def rows() -> None:
 
 
 with tempfile.TemporaryDirectory() as folder:
-    library, symbols = build(folder)
+    launchers = nvcc.launchers(nvcc.library(HERE / "pitfalls.cu", Path(folder)))
     print(torch.cuda.get_device_name())
     loops()
     sums()

@@ -1,20 +1,15 @@
 """Asks a clock and ncu where the time of RMSNorm goes if there are few rows.
 
-It also times one kernel that was loaded several times, each time to another place in
-the GPU's memory.
+It also asks what the clock adds: the same call, several times in a turn.
 """
 
-import ctypes
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from statistics import median
+from itertools import chain
+from statistics import median, quantiles
 
 import ncu
-import nvcc
 import speed
 import torch
 
@@ -22,8 +17,8 @@ import opbook
 
 ROWS, HIDDEN = (1, 16, 64), 4096
 LAUNCHES = 5  # of each call under ncu
-COPIES = 8  # of the kernel of the gradients
-EPS = 1e-6
+PLACES = 8  # of the same call in a turn
+TURNS = 301
 KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
@@ -72,54 +67,42 @@ def cells(name: str, events: float, launches: list[dict[str, float]]) -> list[st
     return cells
 
 
-def copies_of_a_kernel(folder: Path) -> dict[str, Callable]:
-    """The gradients of one row, by the same kernel in several libraries."""
-    built = nvcc.library(Path(__file__).with_suffix(".cu"), folder)
-    options = {"device": "cuda", "dtype": torch.bfloat16}
-    grad, x, weight, *results = (torch.randn(HIDDEN, **options) for _ in range(5))
-    rrms = torch.rsqrt(x.float().square().mean().reshape(1) + EPS)
-    pointers = [tensor.data_ptr() for tensor in (grad, x, weight, rrms, *results)]
-    stream = torch.cuda.current_stream().cuda_stream
-    leaves = [tensor.detach().requires_grad_() for tensor in (x, weight)]
-    y = torch.nn.functional.rms_norm(leaves[0], (HIDDEN,), leaves[1], EPS)
-    wanted = torch.autograd.grad(y, leaves, grad)
-    found = {}
-    for number in range(COPIES):
-        copy = shutil.copy(built, folder / f"{number}.so")  # or it is loaded once
-        launch = ctypes.CDLL(copy).launch
-        launch.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_int, ctypes.c_void_p]
-        launch.restype = ctypes.c_char_p
-
-        def call(launch=launch, keep=(grad, x, weight, rrms)):  # as long as the call
-            error = launch(*pointers, HIDDEN, stream)
-            if error is not None:
-                raise RuntimeError(error.decode())
-
-        for result in results:
-            result.fill_(torch.nan)
+def one_turn(call: Callable, flush: torch.Tensor, wait: bool) -> list[float]:
+    """Microseconds of one call at each place of a turn, every time behind a flush."""
+    pairs = []
+    for _ in range(PLACES):
+        flush.sum()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
         call()
-        torch.testing.assert_close(tuple(results), wanted, rtol=2**-6, atol=2**-6)
-        found[f"copy {number}"] = call
-    return found
+        end.record()
+        if wait:
+            end.synchronize()
+        pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [1e3 * start.elapsed_time(end) for start, end in pairs]
 
 
-def print_copies(flush: torch.Tensor) -> None:
-    """The same code on the same data: what differs is where the code lies.
-
-    The second line is of turns in reverse, so that another call comes before each.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        copies = copies_of_a_kernel(Path(folder))
-        reverse = dict(reversed(copies.items()))
-        twice = [speed.medians(turns, flush) for turns in (copies, reverse)]
-    print(f"\nevents, us: gradients of one row, one kernel loaded {COPIES} times")
-    for times in twice:
-        print(" ".join(f"{times[name]:6.2f}" for name in copies))
+def print_places(flush: torch.Tensor) -> None:
+    """The time of each place of a turn, if Python queues it, and if it waits."""
+    call = speed.to_many_places(calls(ROWS[1]))["rms_norm"]
+    turns = {"queued": [], "waited for": []}
+    for _ in range(speed.WARM_UP + TURNS):  # alternating: a busy moment hits both
+        for name, found in turns.items():
+            found.append(one_turn(call, flush, wait=name == "waited for"))
+    print(f"\nevents, us: rms_norm of {ROWS[1]} rows, at each place of a turn")
+    places = "".join(f"{place:6}" for place in range(1, PLACES + 1))
+    print(f"{'':12}{places}   95 % below")
+    for name, found in turns.items():
+        times = list(zip(*found[speed.WARM_UP :], strict=True))
+        medians = "".join(f"{median(each):6.2f}" for each in times)
+        late = quantiles(list(chain(*times)), n=20)[-1]
+        print(f"{name:12}{medians}{late:13.2f}")
 
 
 def main() -> None:
-    """Print a line for each call, and one for each round of the copies."""
-    speed.ROUNDS = 301
+    """Print a line for each call, and one for each way to queue one call."""
+    speed.ROUNDS = TURNS
     flush = speed.flush_buffer()
     with torch.inference_mode():
         times = {rows: speed.medians(calls(rows), flush) for rows in ROWS}
@@ -137,7 +120,8 @@ def main() -> None:
         for name, events in medians.items():
             line = cells(name, events, [next(launches) for _ in range(LAUNCHES)])
             print(f"{rows:4} {name:10}" + "".join(f"{cell:>12}" for cell in line))
-    print_copies(flush)
+    with torch.inference_mode():
+        print_places(flush)
 
 
 if __name__ == "__main__":

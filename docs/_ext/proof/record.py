@@ -29,6 +29,15 @@ RECORDINGS = ROOT / "docs" / "recordings"
 TIMEOUT = 300  # seconds for each command
 TAIL = 30  # lines of a failed command's output that are shown
 
+# What PyTorch's logger, Python's warnings and Inductor's search print among the
+# results, the first time that something is compiled: with paths of the machine.
+_LOGS = re.compile(
+    r"^(?:[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ .*\n"
+    r"|/\S+\.py:\d+: \w+Warning: .*\n(?:  .*\n)?"
+    r"|Autotune Choices Stats:\n.*\n)",
+    re.MULTILINE,
+)
+
 # Run by the Python that runs the commands: `import opbook` proves that it is installed.
 _PROBE = """
 import json, torch, opbook
@@ -158,7 +167,7 @@ def machine() -> tuple[list[str], dict[str, str]]:
 
 
 def run(entry: Entry) -> tuple[str, object]:
-    """Run the command; return its output, and the data that it left or None.
+    """Run the command; return its output without logs, and the data or None.
 
     A command may write data, as JSON, to the file that RECORD_DATA names.
     """
@@ -178,7 +187,8 @@ def run(entry: Entry) -> tuple[str, object]:
             tail = "\n".join(done.stdout.splitlines()[-TAIL:])
             late = f", no end after {TIMEOUT} s" if done.returncode == 124 else ""
             raise Failure(f"exit status {done.returncode}{late}\n{tail}")
-        return done.stdout.replace(str(ROOT), "."), read_json(data, None)
+        output = _LOGS.sub("", done.stdout).replace(str(ROOT), ".")
+        return output, read_json(data, None)
 
 
 def record(entry: Entry) -> None:

@@ -25,7 +25,7 @@ LONG_ROW_BLOCK = 4096
 
 
 # [forward]
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])  # one compilation for all numbers of rows
 def rms_norm_kernel(
     input, weight, output, rrms, rows, hidden, eps,
     HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr,
@@ -69,7 +69,7 @@ def rms_norm_kernel(
 
 
 # [backward]
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "rows_per_chunk"])
 def rms_norm_backward_kernel(
     grad, input, weight, rrms, means, grad_input, partial, rows, hidden, rows_per_chunk,
     HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr,
@@ -80,20 +80,22 @@ def rms_norm_backward_kernel(
     dx = r * (g * w - x * r^2 * mean(g * w * x)) and dw = sum over rows of g * x * r.
     Each program has a place of its own in `partial`: no atomics, so two runs agree.
     """
-    chunk = tl.program_id(0).to(tl.int64)
+    # Blocks of a long row on the first axis: the second ends at 65535 programs.
+    left = tl.program_id(0).to(tl.int64) * BLOCK
+    chunk = tl.program_id(1).to(tl.int64)
     first = chunk * rows_per_chunk
     last = tl.minimum(first + rows_per_chunk, rows)
     row = tl.arange(0, ROWS)[:, None]
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    is_column = column < hidden
+    column = tl.arange(0, BLOCK)[None, :]
+    is_column = column < hidden - left
     place = row * hidden + column
     sums = tl.zeros((ROWS, BLOCK), tl.float32)
     if HAS_WEIGHT:
-        w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)
+        w = tl.load(weight + left + column, mask=is_column, other=0.0).to(tl.float32)
     for start in range(first, last, ROWS):
         is_row = row < last - start
         inside = is_row & is_column
-        here = start * hidden
+        here = start * hidden + left
         x = tl.load(input + here + place, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(grad + here + place, mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(rrms + start + row, mask=is_row, other=0.0)
@@ -110,16 +112,17 @@ def rms_norm_backward_kernel(
         )
     if HAS_WEIGHT:
         total = tl.sum(sums, axis=0, keep_dims=True)
-        tl.store(partial + chunk * hidden + column, total, mask=is_column)
+        mine = partial + chunk * hidden + left
+        tl.store(mine + column, total, mask=is_column)
 
 
 @triton.jit
 def mean_product_kernel(
     grad, input, weight, means, hidden,
-    HAS_WEIGHT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """mean(g * w * x) of a long row: ROWS is one."""
-    row = tl.program_id(0).to(tl.int64) * ROWS
+    """mean(g * w * x) of a long row."""
+    row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     products = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, hidden, BLOCK):
@@ -230,13 +233,17 @@ def rms_norm_backward(
     partial = rrms.new_empty((0,) if weight is None else (chunks, hidden))
     means = None if one_block else torch.empty_like(rrms)
     weight = _contiguous(weight)
-    tile |= {"HAS_WEIGHT": weight is not None}
+    has_weight = weight is not None
     with device_of(input):
         if means is not None:
-            mean_product_kernel[(rows,)](grad, input, weight, means, hidden, **tile)
-        rms_norm_backward_kernel[(chunks, columns)](
+            mean_product_kernel[(rows,)](
+                grad, input, weight, means, hidden, HAS_WEIGHT=has_weight,
+                BLOCK=tile["BLOCK"], num_warps=tile["num_warps"],
+            )  # fmt: skip
+        rms_norm_backward_kernel[(columns, chunks)](
             grad, input, weight, rrms, means, grad_input, partial,
-            rows, hidden, per_chunk, ONE_BLOCK=one_block, **tile,
+            rows, hidden, per_chunk,
+            HAS_WEIGHT=has_weight, ONE_BLOCK=one_block, **tile,
         )  # fmt: skip
     return grad_input, partial if weight is None else partial.sum(0)
 
