@@ -66,8 +66,9 @@ for binding in BINDINGS:
 
 # %%
 # The first two register an operator: ``torch.ops`` finds it once the library is loaded,
-# and ``torch.compile``, ``torch.export`` and the profiler see it. The third is a module
-# with a function that they cannot see into.
+# and the profiler sees it. With a fake kernel, which these lack, ``torch.compile`` and
+# ``torch.export`` take it as one node. The third is a module with a function that they
+# cannot see into.
 
 torch.ops.load_library(Path(FOLDER.name, "scale_stable.so"))
 torch.ops.load_library(Path(FOLDER.name, "scale_library.so"))

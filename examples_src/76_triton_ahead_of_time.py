@@ -147,10 +147,10 @@ for (name, target), made in code.items():
         raise RuntimeError(f"{name} does not fit {target}")
 
 # %%
-# Trap two: fp8 is two formats. An MI300X multiplies the one that PyTorch calls
-# ``float8_e4m3fnuz`` and Triton ``fp8e4b8``. Give it the other, ``float8_e4m3fn`` or
-# ``fp8e4nv``, and every element becomes fp16 first, without a word. Only the
-# instruction tells:
+# Trap two: fp8 with four bits of exponent is two formats. An MI300X multiplies the one
+# that PyTorch calls ``float8_e4m3fnuz`` and Triton ``fp8e4b8``. Give it the other,
+# ``float8_e4m3fn`` or ``fp8e4nv``, and every element becomes fp16 first, without a
+# word. Only the instruction tells:
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 
 A backend that PyTorch has never heard of: device ``opbook``, on the device type
 ``PrivateUse1``. It keeps its memory on the host, so that it runs on every machine. It
-has one kernel, for ``aten::neg``; every other operator falls back to the CPU.
+has one kernel that computes, for ``aten::neg``, and what makes, copies and views
+tensors. Almost everything else falls back to the CPU.
 
 .. topics:: 38 40
 """
@@ -119,7 +120,7 @@ torch._register_device_module("opbook", Backend())
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 # %%
-# ``neg`` runs the kernel, and any other operator the CPU's. The log names the overload:
+# ``neg`` runs the kernel, and what else computes the CPU's. The log names the overload:
 # PyTorch writes ``a + b`` as a call of ``add.out`` on an output that it has allocated.
 
 x = torch.arange(6.0).reshape(2, 3)
@@ -186,14 +187,14 @@ for dtype in INTEGERS + FLOATS + COMPLEX:
 print(compared, "results equal eager's,", len(set(calls())), "kind of call")
 
 # %%
-# Printing a tensor is a program of many operators, all of which fall back.
+# Printing a tensor is a program of many operators. Those that compute fall back.
 
 print(on_device)
 print(len(calls()), "calls on the CPU")
 
 # %%
-# Autograd needs nothing from a backend: its formulas are made of operators. The
-# gradient of ``neg`` is ``neg``, and runs the kernel again.
+# Autograd needs the guard of a backend and no kernels: its formulas are made of
+# operators. The gradient of ``neg`` is ``neg``, and runs the kernel again.
 
 leaf = x.to("opbook").requires_grad_()
 (torch.neg(leaf) * 3).sum().backward()
@@ -201,8 +202,9 @@ print(*calls(), sep="\n")
 print(leaf.grad)
 
 # %%
-# So do modules, optimizers and ``torch.compile``. The generated methods put a module on
-# the device.
+# Modules and optimizers are made of operators too. ``torch.compile`` traces them, here
+# with ``aot_eager``: Inductor would want a code generator for the device. The generated
+# methods put a module on the device.
 
 model = torch.nn.Linear(3, 1).opbook()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -270,7 +272,7 @@ print(refused(lambda: torch.empty(2, device="opbook:7")))
 
 # %%
 # And this is missing: events, generators, an allocator that counts, and convolution,
-# which asks every backend for an operator of its own.
+# which asks a backend from outside of PyTorch for an operator of its own.
 
 print(refused(lambda: torch.Event("opbook").record()))
 print(refused(lambda: torch.Generator(device="opbook")))

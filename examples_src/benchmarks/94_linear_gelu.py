@@ -34,9 +34,10 @@ def by_form(rows):
 # is one of the grey marks.
 #
 # ``none`` is GELU with the error function, ``tanh`` the form with the hyperbolic
-# tangent. The vendor's library has a fused epilogue for the second only. There, who
-# writes the product and reads it again is further to the left. To fuse is not enough:
-# ``opbook.triton`` does not write the product either, but computes it more slowly.
+# tangent. The vendor's library has a fused epilogue for the second only. In those rows,
+# who writes the product and reads it again is further to the left. To fuse is not
+# enough: in the rows of ``none``, ``opbook.triton`` does not write the product, but
+# computes it more slowly.
 
 forward = linear_gelu.where(task="forward")
 charts.shares(by_form(forward), "the fastest matrix product")
