@@ -39,6 +39,9 @@ using gpuStream_t = cudaStream_t;
 
 namespace opbook {
 
+// The widest load or store a GPU thread issues is 16 bytes.
+constexpr int kVectorBytes = 16;
+
 // Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64.
 template <typename scalar_t>
 struct Accumulate {
@@ -183,6 +186,21 @@ __device__ inline T block_sum(T value) {
   return sum_of_whole_warps(value, partial);
 }
 
+// The same over a block whose size the compiler knows: to read all warps' sums takes a
+// few wide loads then, and less time than to exchange them.
+template <int kThreads, typename T>
+__device__ inline T block_sum(T value) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  alignas(kVectorBytes) __shared__ T partial[kWarps];
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  T sum = 0;
+#pragma unroll
+  for (const T& warps_sum : partial) sum += warps_sum;
+  return sum;
+}
+
 #endif  // OPBOOK_GPU_COMPILER
 
 // 1 / x and 2^x in one instruction of a GPU, which errs by few units in the last place
@@ -210,9 +228,6 @@ OPBOOK_HOST_DEVICE inline float fast_exp2(float x) {
   return std::exp2(x);
 #endif
 }
-
-// The widest load or store a GPU thread issues is 16 bytes.
-constexpr int kVectorBytes = 16;
 
 // N neighbouring elements, aligned so that the compiler moves them 16 bytes at a time.
 template <typename T, int N>

@@ -33,8 +33,8 @@ if not cpp_extension.is_ninja_available():
     sys.exit(77)
 
 # %%
-# Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` file
-# joins in, and ``USE_CUDA`` makes the C++ file register its launcher.
+# Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` files
+# join in, and ``USE_CUDA`` makes the C++ file register their launchers.
 
 gpu = torch.cuda.is_available() and (cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
 device = "cuda" if gpu else "cpu"

@@ -38,17 +38,17 @@ if not code:
 
 # %%
 # One source makes a kernel for each pair of dtypes, each form and each vector width. In
-# a name, the first number is how many vectors of a row a thread keeps in registers. The
-# last one is how many elements it loads at once: more than one makes 16-byte loads. The
-# cluster kernel has the last one alone.
+# a name, the first number is how many vectors of a row a thread keeps in registers, or,
+# for few rows, the threads of a block. The last one is how many elements a thread loads
+# at once: more than one makes 16-byte loads. The cluster kernel has the last one alone.
 
 columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
 columns += ("wide_loads",)
 for target, compiled in code.items():
-    print(f"\n{target:50}" + "".join(f"{name:>13}" for name in columns))
+    print(f"\n{target:53}" + "".join(f"{name:>13}" for name in columns))
     for kernel in compiled.kernels:
         figures = "".join(f"{getattr(kernel, name):13}" for name in columns)
-        print(f"{kernel.name:50}{figures}")
+        print(f"{kernel.name:53}{figures}")
         assert kernel.spill_bytes == 0
         vectorized = re.search(r", [248]>", kernel.name)
         assert (kernel.wide_loads > 0) == bool(vectorized)
@@ -58,6 +58,7 @@ for target, compiled in code.items():
 # 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
 # The forms 2 and 4, and those that load one element at a time, have a third sum, for
 # short rows that are a part of a warp. A shuffle moves 32 bits, so a double takes two.
+# The kernel for few rows knows how many warps there are, and reads their sums instead.
 # Code that assumes 32 lanes everywhere would show 5 for each sum here, and add up half
 # of each wave.
 
@@ -67,7 +68,7 @@ for target, compiled in code.items():
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
             short_rows = re.search(r", [24], \d>|, 1>", kernel.name)
-            sums = 3 if short_rows else 2
+            sums = 1 if "few_rows" in kernel.name else 3 if short_rows else 2
             assert kernel.shuffles == sums * steps * words
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 

@@ -95,7 +95,8 @@ for name, (operator, eager, inputs, operations, elements) in work.items():
 # %%
 # Left of the ridge, moving fewer bytes is all that helps. Right of it, the arithmetic
 # counts. A point far below the roof is a kernel with room, or work too small to fill
-# the machine. One above it found data in a cache, or somebody else disturbed the limit.
+# the machine. One above it found data in a cache, or left results there, or somebody
+# else disturbed the limit.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

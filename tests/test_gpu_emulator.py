@@ -129,16 +129,20 @@ def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
     check_rms_norm(launch, torch.randn(rows, hidden).half(), torch.randn(hidden))
 
 
+# Few rows without a weight take the kernel of many.
+@pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize("rows", ROWS)
-def test_rms_norm_of_rows(launch, rows):
+def test_rms_norm_of_rows(launch, rows, has_weight):
     input = ROWS[rows]()
-    check_rms_norm(launch, input, torch.randn(input.shape[1]))
+    check_rms_norm(launch, input, torch.randn(input.shape[1]) if has_weight else None)
 
 
+@pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize("rows", ["not_aligned", "padded", "padded_and_aligned"])
-def test_rms_norm_in_place(launch, rows):
+def test_rms_norm_in_place(launch, rows, has_weight):
     input = ROWS[rows]()
-    check_rms_norm(launch, input, torch.randn(input.shape[1]), output=input)
+    weight = torch.randn(input.shape[1]) if has_weight else None
+    check_rms_norm(launch, input, weight, output=input)
 
 
 def test_rms_norm_without_its_second_result(launch):
@@ -147,12 +151,14 @@ def test_rms_norm_without_its_second_result(launch):
     assert_close(output, F.rms_norm(input, (128,), eps=1e-5))
 
 
-def test_rms_norm_of_rows_2_to_the_31_elements_apart(launch):
-    check_rms_norm(launch, far_apart(), torch.randn(128), output=far_apart())
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_of_rows_2_to_the_31_elements_apart(launch, weight):
+    check_rms_norm(launch, far_apart(), weight, output=far_apart())
 
 
-def test_rms_norm_of_squares_beyond_fp16(launch):
-    check_rms_norm(launch, torch.full((1, 128), 300.0, dtype=torch.half), None)
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_of_squares_beyond_fp16(launch, weight):
+    check_rms_norm(launch, torch.full((1, 128), 300.0, dtype=torch.half), weight)
 
 
 def test_rms_norm_passes_on_what_the_gpu_says(launch):
@@ -164,18 +170,26 @@ def test_rms_norm_passes_on_what_the_gpu_says(launch):
 
 FORM = """
 namespace opbook {
-template <int... kKept>
-void describe(int64_t rows, int64_t vectors, double* found) {
-  const auto [kernel, block] = rms_norm_form<c10::Half, c10::Half, 8>(rows, vectors);
-  found[1] = block.x;
-  found[2] = block.y;
-  auto name = [&](auto form, int kept) {
-    if (kernel == form) found[0] = kept, found[3] = threads_at_most(kept);
+using Half = c10::Half;
+const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
+                        double* found, void*) {
+  const auto [kernel, block] = rms_norm_form<Half, Half, 8>(rows, vectors, has_weight);
+  found[0] = block.x;
+  found[1] = block.y;
+  const auto name = [&](auto form, int kept, int least, int most) {
+    if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
-  (name(rms_norm_kernel<c10::Half, c10::Half, kKept, 8>, kKept), ...);
-}
-const char* launch_form(int64_t rows, int64_t vectors, double* found, void*) {
-  describe<0, 1, 2, 4, 8>(rows, vectors, found);
+  const auto few = [&]<int kThreads>() {
+    name(rms_norm_few_rows_kernel<Half, Half, kThreads, 8>, kFewRowsKept, kThreads,
+         kThreads);
+  };
+  few.template operator()<256>();
+  few.template operator()<512>();
+  const auto any = [&]<int... kKept>() {
+    (name(rms_norm_kernel<Half, Half, kKept, 8>, kKept, 1, threads_at_most(kKept)),
+     ...);
+  };
+  any.template operator()<0, 2, 4, 8>();
   return nullptr;
 }
 }  // namespace opbook
@@ -192,16 +206,17 @@ def form(built, tmp_path_factory):
     return functools.partial(built(source, 64).launch, "launch_form")
 
 
+@pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize("rows", [1, 257])
-def test_a_block_is_as_large_as_its_kernel_was_compiled_for(form, rows):
+def test_a_block_is_as_large_as_its_kernel_was_compiled_for(form, rows, has_weight):
     """Only a GPU without clusters would show a row of more than 2048 vectors."""
     edges = [1, 33, *(256 * n for n in range(1, 20))]
     for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
-        found = torch.full((4,), -1.0, dtype=torch.float64)
-        form(rows, vectors, found)
-        kept, threads, rows_of_block, most = map(int, found)
+        found = torch.full((5,), -1.0, dtype=torch.float64)
+        form(rows, vectors, int(has_weight), found)
+        threads, rows_of_block, kept, least, most = map(int, found)
         assert kept >= 0, "the form has a name"
-        assert threads * rows_of_block <= most, (vectors, kept)
+        assert least <= threads * rows_of_block <= most, (vectors, kept)
         assert kept == 0 or threads * kept >= vectors
 
 

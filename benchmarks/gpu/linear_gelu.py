@@ -73,7 +73,7 @@ def backward_reference(case: Case, form: str) -> list:
     return [(case.rows, input), (None, sum(weights)), (None, sum(biases))]
 
 
-def measure_forward(report: Report, timer: clock.Clock, case: Case, form: str) -> None:
+def measure_forward(report: Report, case: Case, form: str) -> None:
     """Every contender for one form and dtype, the two products, in turns."""
     torch._dynamo.reset()
     modes = list(contenders.COMPILED)
@@ -85,10 +85,10 @@ def measure_forward(report: Report, timer: clock.Clock, case: Case, form: str) -
     calls, errors = report.prepare(table, make, reference, **about)
     calls["F.linear"] = partial(F.linear, case.x, case.w, case.b)
     calls["product"] = partial(F.linear, case.x, case.w)
-    finish(report, timer, calls, errors, products=1, **about)
+    finish(report, calls, errors, products=1, **about)
 
 
-def measure_backward(report: Report, timer: clock.Clock, case: Case, form: str) -> None:
+def measure_backward(report: Report, case: Case, form: str) -> None:
     """Every contender for one form: the gradients of input, weight and bias."""
     torch._dynamo.reset()
     table = contenders.linear_gelu(form, ["torch.compile"])
@@ -97,7 +97,7 @@ def measure_backward(report: Report, timer: clock.Clock, case: Case, form: str) 
     make, reference = partial(backward, case), backward_reference(case, form)
     about = {"task": "backward", "form": form, **describe(case)}
     calls, errors = report.prepare(table, make, reference, **about)
-    finish(report, timer, calls, errors, products=2, **about)
+    finish(report, calls, errors, products=2, **about)
 
 
 def describe(case: Case) -> dict:
@@ -105,10 +105,10 @@ def describe(case: Case) -> dict:
     return {"shape": shape, "dtype": str(case.x.dtype).removeprefix("torch.")}
 
 
-def finish(report, timer, calls, errors, products: int, **about) -> None:
+def finish(report, calls, errors, products: int, **about) -> None:
     """Time the calls and keep them; ``products`` is the least number of products."""
     rows, inputs, outputs = about["shape"]
-    times = timer.take_turns(calls, rounds=31 if rows == SHAPE[0] else 7)
+    times = clock.take_turns(calls, rounds=31 if rows == SHAPE[0] else 7)
     for found in times.values():
         found["operations"] = products * 2 * rows * inputs * outputs
     report.add(times, errors, **about)
@@ -121,14 +121,14 @@ def main() -> None:
     shape = QUICK if parser.parse_args().quick else SHAPE
     torch._functorch.config.donated_buffer = False  # see rms_norm.py
     contenders.quiet()
-    report, timer = Report("Linear and GELU"), clock.Clock()
+    report = Report("Linear and GELU")
     with torch.no_grad():
         for dtype in (torch.bfloat16, torch.float16):
             case = Case(shape, dtype)
             for form in FORMS:
-                measure_forward(report, timer, case, form)
+                measure_forward(report, case, form)
                 if dtype == torch.bfloat16:
-                    measure_backward(report, timer, case, form)
+                    measure_backward(report, case, form)
     rates = {}
     for row in report.rows:
         if row["contender"] == "product":

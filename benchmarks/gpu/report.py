@@ -104,7 +104,7 @@ def line(row: dict) -> str:
     for kind, words in (("graph", "in a graph"), ("launch", "call to call")):
         if row.get(kind) is not None:
             text += f", {words} {row[kind]:.1f} us"
-    return text + " WRONG" * row["wrong"] + ", launch not hidden" * (not row["hidden"])
+    return text + " WRONG" * row["wrong"]
 
 
 def error(results, reference: list) -> float:

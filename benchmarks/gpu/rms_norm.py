@@ -141,7 +141,7 @@ class Add:
 TASKS = {"forward": Forward, "backward": Backward, "in place": InPlace, "add": Add}
 
 
-def measure(report: Report, timer: clock.Clock, name: str, shape, rounds: int) -> None:
+def measure(report: Report, name: str, shape, rounds: int) -> None:
     """Measure one task for one shape; for a small one its launch and a graph too."""
     torch._dynamo.reset()
     task, case = TASKS[name], Case(shape)
@@ -149,7 +149,7 @@ def measure(report: Report, timer: clock.Clock, name: str, shape, rounds: int) -
     make = partial(task.make, case)
     calls, errors = report.prepare(task.table, make, task.reference(case), **about)
     everyone = calls | {"copy": case.x.clone}
-    times = timer.take_turns(everyone, rounds)
+    times = clock.take_turns(everyone, rounds)
     for contender, found in times.items():
         moved = 2 * case.x.nbytes if contender == "copy" else task.bytes(case)
         found["bytes"] = moved
@@ -190,11 +190,11 @@ def main() -> None:
     contenders.quiet()
     # Each gradient is taken many times from one graph, which must keep its tensors.
     torch._functorch.config.donated_buffer = False
-    report, timer = Report("RMSNorm"), clock.Clock()
+    report = Report("RMSNorm")
     with torch.no_grad():
         for task in arguments.task or TASKS:
             for shape in shapes[task]:
-                measure(report, timer, task, shape, rounds)
+                measure(report, task, shape, rounds)
     copies = [row for row in report.rows if row["contender"] == "copy"]
     speeds = [row["bytes"] / row["median"] for row in copies]  # MB in a second
     print(f"fastest copy {max(speeds) / 1e3:.0f} GB/s")

@@ -39,6 +39,10 @@ __device__ inline Vector<scalar_t, kWidth> rounded_sums(
   return input;
 }
 
+// The form for few rows has short code, because code has to come from memory too: it
+// gives the cache no hints, and rows do not share a block.
+constexpr bool is_for_few_rows(int kept) { return kept == 1; }
+
 // kKept vectors a thread are the whole row of sums. With kKept = 0 the sums are read
 // again, from cache, by the threads that wrote them.
 template <typename scalar_t, typename weight_t, int kKept, int kWidth>
@@ -55,7 +59,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   constexpr bool kFew = is_for_few_rows(kKept);
   constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = row_of_form<kKept, kWidth>();
+  const int64_t row = kShareBlock ? row_of_thread()
+                      : kFew      ? blockIdx.x
+                                  : row_of_block();
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   const scalar_t* r = residual + row * residual_stride;

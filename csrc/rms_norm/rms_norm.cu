@@ -18,12 +18,19 @@ struct Launch {
 }  // namespace
 
 // [launch]
-// Which form of the kernel a row of so many vectors takes, and with which block.
+// Which kernel a row of so many vectors takes, in which form, and with which block.
 template <typename scalar_t, typename weight_t, int kWidth>
-auto rms_norm_form(int64_t rows, int64_t vectors) {
-  if (rows <= kFewRows && vectors <= kMaxThreads) {
-    return Launch{rms_norm_kernel<scalar_t, weight_t, 1, kWidth>,
-                  dim3(threads_for(vectors))};
+auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
+  if (rows <= kFewRows && has_weight) {
+    constexpr int kFew = kBlockThreads, kMore = 2 * kBlockThreads;
+    if (vectors <= kFewRowsKept * kFew) {
+      return Launch{rms_norm_few_rows_kernel<scalar_t, weight_t, kFew, kWidth>,
+                    dim3(kFew)};
+    }
+    if (vectors <= kFewRowsKept * kMore) {
+      return Launch{rms_norm_few_rows_kernel<scalar_t, weight_t, kMore, kWidth>,
+                    dim3(kMore)};
+    }
   }
   const auto form = [&](auto kernel, int kept) {
     return Launch{kernel, block_of_rows((vectors + kept - 1) / kept, kShortRowThreads)};
@@ -71,7 +78,7 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, block] =
-      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors)
+      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors, weight)
                  : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>,
                           block_of_rows(hidden, kShortRowThreads)};
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(

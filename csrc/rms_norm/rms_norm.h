@@ -156,8 +156,8 @@ struct KeptRow {
 // [/kept]
 
 // [kernel] the threads of one threadIdx.y normalize one row
-// Whether rows may share a block, if they are short. The forms for few rows and for
-// long ones have no code for it, because it takes registers.
+// Whether rows may share a block, if they are short. The form for long ones has no code
+// for it, because it takes registers.
 constexpr bool rows_share_block(int kept, int width) {
   return kept == 2 || kept == 4 || width == 1;
 }
@@ -188,19 +188,6 @@ __device__ inline void store_scaled_row(const scalar_t* input, const weight_t* w
   for (int64_t i = threadIdx.x; i < hidden / kWidth; i += blockDim.x) {
     l2.store(outputs + i, scaled(inputs[i], scale, weight_at(weights, i)));
   }
-}
-
-// Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
-// Their form, one vector a thread, has short code, because code has to come from memory
-// too: it gives the cache no hints.
-constexpr int64_t kFewRows = 256;
-constexpr bool is_for_few_rows(int kept) { return kept == 1; }
-
-// The row of this thread, in the form that keeps so many vectors of such a width.
-template <int kKept, int kWidth>
-__device__ inline int64_t row_of_form() {
-  if (rows_share_block(kKept, kWidth)) return row_of_thread();
-  return is_for_few_rows(kKept) ? blockIdx.x : row_of_block();
 }
 
 // Whether the weight takes more registers than the input, or a sum more than one.
@@ -251,15 +238,14 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr bool kFew = is_for_few_rows(kKept);
   constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
 
-  const int64_t row = row_of_form<kKept, kWidth>();
+  const int64_t row = kShareBlock ? row_of_thread() : row_of_block();
   // Threads behind the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
-  const L2Cache l2(kFew ? Keep::kAny : keep);
+  const L2Cache l2(keep);
 
   if constexpr (kKept > 0) {
     constexpr bool kWeightFirst =
@@ -284,6 +270,62 @@ __global__ void __launch_bounds__(threads_at_most(kKept),
   }
 }
 // [/kernel]
+
+// [few_rows] one block, one row, two vectors a thread
+// Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
+constexpr int64_t kFewRows = 256;
+constexpr int kFewRowsKept = 2;
+
+// So short a call waits for its code to arrive as well. Hence a kernel of its own: it
+// takes no rows without a weight, gives the cache no hints, and converts every element
+// once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
+template <typename scalar_t, typename weight_t, int kThreads, int kWidth>
+__global__ void __launch_bounds__(kThreads, 1)
+    rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride,
+                             const weight_t* __restrict__ weight, scalar_t* output,
+                             int64_t output_stride,
+                             accumulate_t<scalar_t>* __restrict__ rrms,
+                             int64_t /*rows*/, int64_t hidden,
+                             accumulate_t<scalar_t> inverse_hidden,
+                             accumulate_t<scalar_t> eps, Keep /*keep*/) {
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Weight = Vector<weight_t, kWidth>;
+
+  const int64_t row = blockIdx.x;
+  const auto* inputs = reinterpret_cast<const Input*>(input + row * input_stride);
+  auto* outputs = reinterpret_cast<Input*>(output + row * output_stride);
+  const auto for_each_vector = [&](auto body) {
+    const int vectors = static_cast<unsigned>(hidden) / kWidth;
+    for_each_kept<kFewRowsKept>(threadIdx.x, kThreads, vectors, body);
+  };
+
+  acc_t x[kFewRowsKept][kWidth], sum_of_squares = 0;
+  Weight weights[kFewRowsKept];
+  for_each_vector([&](int k, int i) {
+    const Input loaded = inputs[i];
+    weights[k] = reinterpret_cast<const Weight*>(weight)[i];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      x[k][j] = static_cast<acc_t>(loaded.data[j]);
+      sum_of_squares += x[k][j] * x[k][j];
+    }
+  });
+  const acc_t sum = block_sum<kThreads>(sum_of_squares);
+  const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
+  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
+  for_each_vector([&](int k, int i) {
+    Input stored;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const acc_t value = x[k][j] * scale;
+      stored.data[j] =
+          static_cast<scalar_t>(value * static_cast<acc_t>(weights[k].data[j]));
+    }
+    outputs[i] = stored;
+  });
+}
+// [/few_rows]
 
 // [cluster] a cluster of blocks shares one row after the other
 constexpr int kClusterBlocks = 8;

@@ -40,7 +40,7 @@ const char* launch_rms_norm_backward(
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [vector] what the kernels do with a vector of a row
+// [vector] what kernels share that read a row vector by vector
 // A thread's part of the sum over the row: grad * input * weight.
 template <typename scalar_t, typename weight_t, int kWidth>
 __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads,
@@ -54,26 +54,6 @@ __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads
            static_cast<acc_t>(weights.data[j]);
   }
   return sum;
-}
-
-// The gradients, with `addends` added to them if they have any.
-template <typename scalar_t, typename weight_t, int kWidth>
-__device__ inline Vector<scalar_t, kWidth> input_gradients(
-    Vector<scalar_t, kWidth> grads, Vector<weight_t, kWidth> weights,
-    Vector<scalar_t, kWidth> inputs, accumulate_t<scalar_t> rrms,
-    accumulate_t<scalar_t> mean_product, bool has_addends,
-    Vector<scalar_t, kWidth> addends) {
-  using acc_t = accumulate_t<scalar_t>;
-  Vector<scalar_t, kWidth> stored;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    acc_t result = input_gradient(
-        static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(weights.data[j]),
-        static_cast<acc_t>(inputs.data[j]), rrms, mean_product);
-    if (has_addends) result += static_cast<acc_t>(addends.data[j]);
-    stored.data[j] = static_cast<scalar_t>(result);
-  }
-  return stored;
 }
 
 // Vector i of a chunk. The only one is the gradient; sum_chunks_kernel adds up many.
@@ -94,10 +74,11 @@ __device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t ch
 }
 // [/vector]
 
-// [few_rows] one block, one row, as forward: its code is short
-// The row's part of the weight's gradient does not wait for the sum: it is on its way
-// to memory while the block adds up. kOneRow is a constant, because of so short a call
-// a good part is the time that its code takes to arrive.
+// [few_rows] one block, one row, as forward
+// So short a call waits for its code to arrive as well. Hence one loop of its own,
+// which converts every element once, and kOneRow as a constant, which leaves the chunks
+// out. The row's part of the weight's gradient does not wait for the sum: it is on its
+// way to memory while the block adds up.
 template <typename scalar_t, typename weight_t, bool kOneRow, bool kAdded, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
@@ -253,7 +234,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
         if constexpr (kAdded) {
           dx = reinterpret_cast<const Input*>(added + int64_t{row} * hidden)[i];
         }
-        // Not input_gradients: one loop for both takes fewer registers.
+        // One loop for both gradients takes fewer registers than two.
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           const acc_t value = static_cast<acc_t>(inputs.data[j]);
@@ -328,10 +309,19 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
 
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    Input addends{};
+    const Input grads = dy[i], inputs = x[i];
+    const Weight weights = weight_at(w, i);
+    Input addends{}, stored;
     if (added != nullptr) addends = more[i];
-    dx[i] = input_gradients(dy[i], weight_at(w, i), x[i], rrms[row], mean_product,
-                            added != nullptr, addends);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      acc_t result = input_gradient(
+          static_cast<acc_t>(grads.data[j]) * static_cast<acc_t>(weights.data[j]),
+          static_cast<acc_t>(inputs.data[j]), rrms[row], mean_product);
+      if (added != nullptr) result += static_cast<acc_t>(addends.data[j]);
+      stored.data[j] = static_cast<scalar_t>(result);
+    }
+    dx[i] = stored;
   }
 }
 // [/input_gradient]

@@ -65,9 +65,9 @@ charts.time_table(rms_norm, "forward", shapes)
 charts.time_table(rms_norm, "backward", shapes)
 
 # %%
-# A verdict counts one percent as noise. That is strict for so short a call: here is how
-# far the times of one and the same call lie apart, from the median to the 95th
-# percentile, where a peer has the smaller median. Again forward, then backward:
+# A verdict counts one percent as noise. That is strict for so short a call. Where a
+# peer has the smaller median, these tables show how far the times of one and the same
+# call lie apart, from the median to the 95th percentile. Again forward, then backward:
 
 charts.close_table(rms_norm, "forward", shapes)
 
@@ -94,16 +94,14 @@ charts.close_table(rms_norm, "backward", shapes)
 # .. recorded:: few_rows_h200
 #
 # The last lines time one call at eight places of a turn. If Python queues the whole
-# turn at once, the time depends on the place, by more than kernels differ here. If it
-# waits for each call before it launches the next, most of that is gone. So the clock of
-# the benchmarks waits.
+# turn at once, the time depends on the place, by more than ``neg`` and ``rms_norm``
+# differ. If it waits for each call before it launches the next, most of that is gone.
+# So the clock of the benchmarks waits.
 #
-# The clock also starts each turn with another contender, and keeps the last results
-# alive, so that each call writes to another place. Then nobody has a slow place, in the
-# turn or in memory, for itself.
+# The clock also draws the order of each turn by lot, and keeps the last results alive,
+# so that each call writes to another place. Then nobody always follows the same
+# contender, and nobody has a slow place in memory for itself.
 #
-# Nothing is left to overlap: each thread has one vector, and a row waits for memory,
-# then for its sum, once. What can be shortened is the code. The form of the kernel for
-# few rows, in ``csrc/rms_norm/rms_norm.h``, leaves out what other forms do before their
-# first load. Backward has a kernel of its own for few rows: see
-# :doc:`/guide/09_gradient`.
+# Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
+# be shortened is the code, and the way to the sum. So few rows have kernels of their
+# own: see :doc:`/guide/04_gpu_kernel` and :doc:`/guide/09_gradient`.

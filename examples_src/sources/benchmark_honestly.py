@@ -11,10 +11,8 @@ import triton.testing
 import opbook
 
 HIDDEN, CALLS = 4096, 100
-SHAPES = {
-    "small": 2048,
-    "large": 32768,
-}  # rows: less than the L2 cache, and ten times it
+# Rows: all that is read and written fits the L2 cache, and is more than eight times it.
+SHAPES = {"small": 2048, "large": 32768}
 
 
 def without_synchronize(call: Callable[[], object], flush: torch.Tensor) -> float:

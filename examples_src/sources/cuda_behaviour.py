@@ -6,7 +6,6 @@ runs stream, device (two GPUs), graph, index, alignment, order or launch. The ex
 status is 1 if a wrong operator did not fail, or a right one did.
 """
 
-import ctypes
 import multiprocessing
 import sys
 import tempfile
@@ -29,10 +28,6 @@ RUNS = 20
 SECONDS = 120  # after which a process is stopped
 
 
-class LaunchError(RuntimeError):
-    """A launch that failed: the operator, and CUDA's words."""
-
-
 class Outcome(NamedTuple):
     """Whether an operator did right, and what was seen."""
 
@@ -51,25 +46,11 @@ def build(folder: str) -> dict[str, Callable]:
     return nvcc.launchers(library)
 
 
-def plain(argument: torch.Tensor | float | int) -> ctypes._SimpleCData:
-    """The C value of an argument."""
-    if isinstance(argument, torch.Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    return (ctypes.c_float if isinstance(argument, float) else ctypes.c_int64)(argument)
-
-
-def launch(name: str, *arguments: torch.Tensor | float | int, stream: int) -> None:
-    """Call opbook::launch_`name`; raise what it returns."""
-    error = launchers[name](*map(plain, arguments), ctypes.c_void_p(stream))
-    if error is not None:
-        raise LaunchError(f"{name}: kernel launch failed: {error.decode()}")
-
-
 # [call]
 def call(name: str, input: torch.Tensor, *rest, stream: int) -> torch.Tensor:
     """Launch a kernel that writes a new tensor of the input's shape."""
     output = torch.empty_like(input)
-    launch(name, input, output, input.numel(), *rest, stream=stream)
+    launchers[name](input, output, input.numel(), *rest, stream=stream)
     return output
 
 
@@ -223,7 +204,8 @@ def offset(operator: Callable) -> Outcome:
 def sums_by_atomics(grad):
     """Wrong where the same bits are asked for: who comes first is added first."""
     sums = grad.new_zeros(grad.shape[1])
-    launch("column_sums_atomic", grad, *grad.shape, sums, stream=current_stream())
+    arguments = (grad, *grad.shape, sums)
+    launchers["column_sums_atomic"](*arguments, stream=current_stream())
     return sums
 
 
@@ -232,7 +214,7 @@ def sums_in_order(grad):
     chunks = grad.new_empty(CHUNKS, grad.shape[1])
     sums = grad.new_empty(grad.shape[1])
     arguments = (grad, *grad.shape, chunks, CHUNKS, sums)
-    launch("column_sums", *arguments, stream=current_stream())
+    launchers["column_sums"](*arguments, stream=current_stream())
     return sums
 
 
@@ -265,7 +247,7 @@ def refused(operator: Callable) -> Outcome:
     output = error = None
     try:
         output = operator(input)
-    except LaunchError as raised:
+    except nvcc.LaunchError as raised:
         error = raised
     try:
         torch.ones(3, device="cuda")
@@ -349,9 +331,9 @@ def judge(case: Case) -> Outcome:
         return case.experiment(case.operator)
     except RuntimeError as error:
         # A capture that ends after a failed launch raises an error of its own.
-        failed = isinstance(error.__context__, LaunchError)
+        failed = isinstance(error.__context__, nvcc.LaunchError)
         first = error.__context__ if failed else error
-        if not isinstance(first, LaunchError) and "CUDA error" not in str(first):
+        if not isinstance(first, nvcc.LaunchError) and "CUDA error" not in str(first):
             raise
         return Outcome(False, first_line(first))
 

@@ -14,7 +14,7 @@ from statistics import median, quantiles
 import ncu
 import nvcc
 import torch
-from speed import flush_buffer, one_call
+from speed import flush, flush_buffer, in_turns, medians
 from torch import Tensor
 
 import opbook
@@ -36,7 +36,7 @@ SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
 ROWS_A_BLOCK = {1: 128}  # of the others: 1
 FOLLOWED = (6, 7, 8)  # is what the last steps gain lost to who comes next?
 EPS = 1e-6
-ROUNDS, WARM_UP = 61, 5
+ROUNDS = 61
 HEADS = (
     ("rows at", "a block", "predicted", "median", "p95", "share of", "largest"),
     ("once", "alone, us", "us", "us", "us", "the copy", "error"),
@@ -93,29 +93,28 @@ def checked(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor) -> fl
     return error
 
 
-def in_turns(contenders: dict) -> dict[object, list[float]]:
-    """Microseconds of each contender, once a round; a busy moment hits them all.
+def alone(library, x, weight, y) -> dict[int, float]:
+    """Microseconds of one block of each version that has the GPU to itself.
 
-    Args:
-        contenders: What comes before a call, and the call, by any key.
+    Another block has loaded code and weight before.
     """
-    rounds = []
-    for _ in range(WARM_UP + ROUNDS):
-        rounds.append([one_call(call, before) for before, call in contenders.values()])
-    times = zip(*rounds[WARM_UP:], strict=True)
-    return dict(zip(contenders, map(list, times), strict=True))
 
+    def a_block(version: int, number: int) -> None:
+        rows = ROWS_A_BLOCK.get(version, 1)
+        part = slice(number * rows, (number + 1) * rows)
+        run(library, version, x[part], weight, y[part])
 
-def alone(library, version: int, x, weight, y, flush: Tensor) -> tuple:
-    """One block, with the GPU to itself. Another has loaded code and weight before."""
-    rows = ROWS_A_BLOCK.get(version, 1)
-    first, second = slice(0, rows), slice(rows, 2 * rows)
+    def before(version: int) -> None:
+        flush()
+        a_block(version, 0)
 
-    def before() -> None:
-        flush.sum()
-        run(library, version, x[first], weight, y[first])
-
-    return before, partial(run, library, version, x[second], weight, y[second])
+    versions = (NOTHING, *OURS)
+    times = in_turns(
+        {version: partial(a_block, version, 1) for version in versions},
+        ROUNDS,
+        {version: partial(before, version) for version in versions},
+    )
+    return {version: median(found) for version, found in times.items()}
 
 
 # [predict]
@@ -154,17 +153,16 @@ def followed(call: Callable[[], Tensor], to: Tensor, other: Tensor | None) -> Ca
     return both
 
 
-def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
+def report(library: ctypes.CDLL, shape: tuple[int, int]) -> None:
     """Print one line for each version."""
     x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(shape[1], device="cuda", dtype=torch.bfloat16)
     y = torch.empty_like(x)
     errors = {each: checked(library, each, x, weight) for each in NAMES}
-    blocks = {n: alone(library, n, x, weight, y, flush) for n in (NOTHING, *OURS)}
-    short = {version: median(times) for version, times in in_turns(blocks).items()}
+    short = alone(library, x, weight, y)
     calls = {each: partial(run, library, each, x, weight, y) for each in NAMES}
     calls = {"copy": partial(y.copy_, x)} | calls
-    times = in_turns({key: (flush.sum, call) for key, call in calls.items()})
+    times = in_turns(calls, ROUNDS)
 
     copy, nothing = median(times["copy"]), short[NOTHING]
     bandwidth = 2 * x.nbytes / copy / 1e3  # bytes in a nanosecond are GB in a second
@@ -184,22 +182,22 @@ def report(library: ctypes.CDLL, shape: tuple[int, int], flush) -> None:
     to, another = torch.empty_like(x), torch.randn_like(x)
     for what, other in {"the result": None, "another tensor": another}.items():
         pairs = {each: followed(calls[each], to, other) for each in FOLLOWED}
-        pairs = in_turns({each: (flush.sum, both) for each, both in pairs.items()})
-        words = (f"{each} {median(times):.1f} us" for each, times in pairs.items())
+        pairs = medians(pairs, ROUNDS)
+        words = (f"{each} {time:.1f} us" for each, time in pairs.items())
         print(f"with a copy of {what} behind it:", ", ".join(words))
 
 
 def measure() -> None:
     """Time all versions on all shapes."""
     build()
-    library, flush = load(), flush_buffer()
-    cache = f"L2 cache of {flush.nbytes / 8e6:.0f} MB"
+    library = load()
+    cache = f"L2 cache of {flush_buffer().nbytes / 8e6:.0f} MB"
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     print(f"{torch.cuda.get_device_name()}, {cache}, {versions}, bf16")
     print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")
     with torch.inference_mode():
         for shape in SHAPES:
-            report(library, shape, flush)
+            report(library, shape)
 
 
 # ---- What ncu counts
@@ -233,14 +231,14 @@ KERNELS = "thread_a_row|block_a_row|wide_loads|row_in_registers|rms_norm.*"
 
 def launch_each() -> None:
     """What ncu watches: each version twice, each time behind a flush."""
-    library, flush = load(), flush_buffer()
+    library = load()
     x = torch.randn(SHAPES[0], device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(SHAPES[0][1], device="cuda", dtype=torch.bfloat16)
     y = torch.empty_like(x)
     with torch.inference_mode():
         for version in NAMES:
             for _ in range(2):
-                flush.sum()
+                flush()
                 run(library, version, x, weight, y)
     torch.cuda.synchronize()
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -38,8 +39,15 @@ def library(source: Path, folder: Path, *options: str) -> Path:
     return made
 
 
+class LaunchError(RuntimeError):
+    """A launch that failed: the launcher, and CUDA's words."""
+
+
 def launchers(library: Path) -> dict[str, Callable]:
-    """The functions opbook::launch_NAME of a library, by NAME; each returns a string.
+    """The functions opbook::launch_NAME of a library, by NAME.
+
+    Each takes what the C++ function takes, a tensor for a pointer and the stream by
+    name, and raises :class:`LaunchError` for what the function returns.
 
     C++ puts the types of a function's arguments into its name, so ``nm`` is asked.
     """
@@ -47,6 +55,23 @@ def launchers(library: Path) -> dict[str, Callable]:
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     loaded, found = ctypes.CDLL(library), {}
     for mangled in re.finditer(r"_ZN6opbook\d+launch_(\w+?)E\w+", names):
-        function = found[mangled[1]] = loaded[mangled[0]]
+        function = loaded[mangled[0]]
         function.restype = ctypes.c_char_p
+        found[mangled[1]] = partial(launch, mangled[1], function)
     return found
+
+
+def launch(
+    name: str, function: Callable, *arguments: torch.Tensor | float, stream: int
+) -> None:
+    """Call one of them, on the stream of this handle."""
+    error = function(*map(plain, arguments), ctypes.c_void_p(stream))
+    if error is not None:
+        raise LaunchError(f"{name}: kernel launch failed: {error.decode()}")
+
+
+def plain(argument: torch.Tensor | float) -> ctypes._SimpleCData:
+    """The C value of an argument: a pointer, float or int64_t."""
+    if isinstance(argument, torch.Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    return (ctypes.c_float if isinstance(argument, float) else ctypes.c_int64)(argument)

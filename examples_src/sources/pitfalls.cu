@@ -1,5 +1,5 @@
-// Four kernel pitfalls, each beside its cure. nvcc and HIP's clang compile this file,
-// and tests/emulated.py runs it on the CPU.
+// Kernel pitfalls, each beside its cure. nvcc and HIP's clang compile this file, and
+// tests/emulated.py runs it on the CPU.
 #include <torch/headeronly/core/TensorAccessor.h>
 
 #include "../../csrc/portable.h"

@@ -1,6 +1,5 @@
 """Run the kernels of pitfalls.cu on an NVIDIA GPU: right or wrong, and how fast."""
 
-import ctypes
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -13,16 +12,8 @@ HERE = Path(__file__).resolve().parent
 
 def launch(name: str, *arguments: torch.Tensor | int) -> None:
     """Call opbook::launch_`name` on the current stream."""
-    plain = [
-        ctypes.c_void_p(each.data_ptr())
-        if isinstance(each, torch.Tensor)
-        else ctypes.c_int64(each)
-        for each in arguments
-    ]
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    error = launchers[name](*plain, stream)
-    if error is not None:
-        raise RuntimeError(error.decode())
+    stream = torch.cuda.current_stream().cuda_stream
+    launchers[name](*arguments, stream=stream)
 
 
 def milliseconds(name: str, *arguments: torch.Tensor | int) -> float:

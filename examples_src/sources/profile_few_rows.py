@@ -19,7 +19,7 @@ ROWS, HIDDEN = (1, 16, 64), 4096
 LAUNCHES = 5  # of each call under ncu
 PLACES = 8  # of the same call in a turn
 TURNS = 301
-KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
+KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm.*kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -67,49 +67,51 @@ def cells(name: str, events: float, launches: list[dict[str, float]]) -> list[st
     return cells
 
 
-def one_turn(call: Callable, flush: torch.Tensor, wait: bool) -> list[float]:
-    """Microseconds of one call at each place of a turn, every time behind a flush."""
+def queued(call: Callable) -> list[float]:
+    """Microseconds of one call at each place of a turn; nobody waits for one."""
     pairs = []
     for _ in range(PLACES):
-        flush.sum()
+        speed.flush()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        call()
+        speed.results.append(call())
         end.record()
-        if wait:
-            end.synchronize()
         pairs.append((start, end))
     torch.cuda.synchronize()
     return [1e3 * start.elapsed_time(end) for start, end in pairs]
 
 
-def print_places(flush: torch.Tensor) -> None:
+def waited_for(call: Callable) -> list[float]:
+    """The same, if Python waits for each call before it launches the next."""
+    return [speed.one_call(call) for _ in range(PLACES)]
+
+
+def print_places() -> None:
     """The time of each place of a turn, if Python queues it, and if it waits."""
-    call = speed.to_many_places(calls(ROWS[1]))["rms_norm"]
-    turns = {"queued": [], "waited for": []}
+    call = calls(ROWS[1])["rms_norm"]
+    turns = {queued: [], waited_for: []}
     for _ in range(speed.WARM_UP + TURNS):  # alternating: a busy moment hits both
-        for name, found in turns.items():
-            found.append(one_turn(call, flush, wait=name == "waited for"))
+        for one_turn, found in turns.items():
+            found.append(one_turn(call))
     print(f"\nevents, us: rms_norm of {ROWS[1]} rows, at each place of a turn")
     places = "".join(f"{place:6}" for place in range(1, PLACES + 1))
     print(f"{'':12}{places}   95 % below")
-    for name, found in turns.items():
+    for one_turn, found in turns.items():
         times = list(zip(*found[speed.WARM_UP :], strict=True))
         medians = "".join(f"{median(each):6.2f}" for each in times)
         late = quantiles(list(chain(*times)), n=20)[-1]
+        name = one_turn.__name__.replace("_", " ")
         print(f"{name:12}{medians}{late:13.2f}")
 
 
 def main() -> None:
     """Print a line for each call, and one for each way to queue one call."""
-    speed.ROUNDS = TURNS
-    flush = speed.flush_buffer()
     with torch.inference_mode():
-        times = {rows: speed.medians(calls(rows), flush) for rows in ROWS}
+        times = {rows: speed.medians(calls(rows), TURNS) for rows in ROWS}
     count = LAUNCHES * sum(map(len, times.values()))
     launches = iter(ncu.counted(__file__, KERNELS, METRICS, count))
     print(f"{speed.versions()}, rows of {HIDDEN}, cold cache")
-    print(f"events: median of {speed.ROUNDS} times between two events")
+    print(f"events: median of {TURNS} times between two events")
     print(
         f"ncu --clock-control none: medians of {LAUNCHES} launches, the kernel's time"
     )
@@ -121,7 +123,7 @@ def main() -> None:
             line = cells(name, events, [next(launches) for _ in range(LAUNCHES)])
             print(f"{rows:4} {name:10}" + "".join(f"{cell:>12}" for cell in line))
     with torch.inference_mode():
-        print_places(flush)
+        print_places()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ On a GPU the clock is the GPU's own, and nothing is left in L2 from one call to 
 next. Without a GPU it times the CPU kernels on smaller tensors.
 """
 
+import random
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +20,8 @@ GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 DTYPE = torch.bfloat16
 ROUNDS = 101 if GPU else 15
-WARM_UP = 10 if GPU else 2
-MOST_FLUSHES = 20
+WARM_UP = 20 if GPU else 2  # rounds: a GPU at rest has slow clocks
+MOST_FLUSHES = 40
 # Most rows of 4097 begin at addresses that are no multiple of 16 bytes.
 GPU_SHAPES = [
     (1, 4096),
@@ -37,10 +39,23 @@ CPU_CACHE = 16 * 2**20  # bytes read between two calls, on the CPU
 
 
 # [clock]
-def one_call(call: Callable, flush: Callable) -> float:
-    """Microseconds of a call that finds in the cache what the flush has left there."""
+# A result lives until some others are there, so that the next has another place: to
+# some places in the GPU's memory a short call is slower by up to a tenth.
+results = deque(maxlen=16)
+
+
+def flush() -> None:
+    """Read so much that nothing else is left in the cache.
+
+    A write would leave lines there that the next call has to write back.
+    """
+    flush_buffer().sum()
+
+
+def one_call(call: Callable, before: Callable = flush) -> float:
+    """Microseconds of a call that finds in the cache what is left there before."""
     if not GPU:
-        flush()
+        before()
         begin = time.perf_counter()
         call()
         return 1e6 * (time.perf_counter() - begin)
@@ -49,10 +64,10 @@ def one_call(call: Callable, flush: Callable) -> float:
     # start is over by then, the launch took longer than the flush: flush more.
     for flushes in range(1, MOST_FLUSHES + 1):
         for _ in range(flushes):
-            flush()
+            before()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        call()
+        results.append(call())
         end.record()
         hidden = not start.query()
         # Among others in a queue, a short call's time depends on its place there.
@@ -65,11 +80,9 @@ def one_call(call: Callable, flush: Callable) -> float:
 # [/clock]
 
 
+@cache
 def flush_buffer() -> torch.Tensor:
-    """What to read between two calls: nothing else is left in the cache.
-
-    A write would leave lines there that the next call has to write back.
-    """
+    """What to read between two calls: eight times the cache."""
     size = CPU_CACHE
     if GPU:
         properties = torch.cuda.get_device_properties(DEVICE)
@@ -77,29 +90,37 @@ def flush_buffer() -> torch.Tensor:
     return torch.zeros(size // 4, device=DEVICE)
 
 
-def to_many_places(calls: dict[str, Callable]) -> dict[str, Callable]:
-    """The calls; a result lives on for a while, so that the next has another place.
+def in_turns(
+    calls: dict[Hashable, Callable],
+    rounds: int = ROUNDS,
+    before: dict[Hashable, Callable] | None = None,
+) -> dict[Hashable, list[float]]:
+    """Microseconds of each call, once a round; a busy moment hits them all.
 
-    To some places in the GPU's memory a short call is slower by a tenth.
+    Args:
+        calls: The calls, by any key.
+        rounds: How many times to take of each.
+        before: What comes before each call; a flush, if it is not given.
     """
-    results = deque(maxlen=16)
-    return {
-        name: lambda call=call: results.append(call()) for name, call in calls.items()
-    }
+    keys, times, order = list(calls), {key: [] for key in calls}, random.Random(0)
+    before = before or dict.fromkeys(calls, flush)
+    for round in range(WARM_UP + rounds):
+        order.shuffle(keys)  # so that none always follows the same one
+        for key in keys:
+            taken = one_call(calls[key], before[key])
+            if round >= WARM_UP:
+                times[key].append(taken)
+    results.clear()
+    return times
 
 
-def medians(calls: dict[str, Callable], flush: torch.Tensor) -> dict[str, float]:
+def medians(calls: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
     """Median microseconds of each call; the calls take turns."""
-    if GPU:
-        calls = to_many_places(calls)
-    rounds = []
-    for _ in range(WARM_UP + ROUNDS):
-        rounds.append([one_call(call, flush.sum) for call in calls.values()])
-    times = zip(*rounds[WARM_UP:], strict=True)
-    return dict(zip(calls, map(statistics.median, times), strict=True))
+    times = in_turns(calls, rounds)
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
-def measure(shape: tuple[int, int], flush: torch.Tensor) -> tuple[int, dict]:
+def measure(shape: tuple[int, int]) -> tuple[int, dict]:
     """Bytes that must move at least, and microseconds of copy, eager and opbook."""
     x = torch.randn(shape, device=DEVICE, dtype=DTYPE)
     weight = torch.randn(shape[-1:], device=DEVICE, dtype=DTYPE)
@@ -112,7 +133,7 @@ def measure(shape: tuple[int, int], flush: torch.Tensor) -> tuple[int, dict]:
     torch.testing.assert_close(
         calls["opbook"](), calls["eager"](), rtol=2**-7, atol=1e-5
     )
-    return 2 * x.nbytes + weight.nbytes, medians(calls, flush)
+    return 2 * x.nbytes + weight.nbytes, medians(calls)
 
 
 def versions() -> str:
@@ -130,9 +151,9 @@ def main() -> None:
     """Print one row for each shape."""
     if not GPU:
         torch.set_num_threads(1)  # a second one makes the times of short calls jump
-    shapes, flush = GPU_SHAPES if GPU else CPU_SHAPES, flush_buffer()
+    shapes = GPU_SHAPES if GPU else CPU_SHAPES
     with torch.inference_mode():
-        found = {shape: measure(shape, flush) for shape in shapes}
+        found = {shape: measure(shape) for shape in shapes}
     # Bytes in a microsecond are MB in a second.
     bandwidth = max(moved / times["copy"] for moved, times in found.values())
     print(versions())

@@ -60,7 +60,7 @@ def config_name(config: triton.Config) -> str:
 
 
 def time_configs(
-    kernel, configs, launch: Callable, eager: Callable, flush
+    kernel, configs, launch: Callable, eager: Callable
 ) -> tuple[dict[str, float], str]:
     """Microseconds of each config and of eager, and the name of the tuner's choice.
 
@@ -69,7 +69,6 @@ def time_configs(
         configs: Those to time.
         launch: Takes a kernel and the config's arguments; returns the result.
         eager: The same in PyTorch.
-        flush: What to read in order to clear the L2 cache.
     """
     expected = eager()
     equal(launch(kernel, {}), expected)  # tunes
@@ -83,7 +82,7 @@ def time_configs(
         except triton.runtime.errors.OutOfResources:
             continue  # this GPU has too little shared memory for it
         calls[config_name(config)] = lambda o=options: launch(kernel.fn, o)
-    return speed.medians(calls, flush), chosen
+    return speed.medians(calls), chosen
 
 
 def silu(input: torch.Tensor) -> tuple[Callable, Callable]:
@@ -127,7 +126,7 @@ def print_configs(title: str, columns: dict[str, tuple]) -> None:
         print(f"{name:34}{row}".rstrip())
 
 
-def beside_eager(rows: int, length: int, flush) -> dict[str, dict[str, float]]:
+def beside_eager(rows: int, length: int) -> dict[str, dict[str, float]]:
     """Microseconds of the package's operators and of eager, for one shape."""
     x, weight, bias = tensor(rows, length), tensor(length), tensor(WIDTH)
     layer = tensor(WIDTH, length) / length**0.5
@@ -146,33 +145,32 @@ def beside_eager(rows: int, length: int, flush) -> dict[str, dict[str, float]]:
     found = {}
     for name, (eager, ours) in pairs.items():
         equal(ours(), eager())
-        found[name] = speed.medians({"eager": eager, "opbook": ours}, flush)
+        found[name] = speed.medians({"eager": eager, "opbook": ours})
     return found
 
 
 def main() -> None:
     """Print two tables of configs and one of operators."""
-    flush = speed.flush_buffer()
     print(f"{speed.versions()}, Triton {triton.__version__}")
     print(f"microseconds, median of {speed.ROUNDS}, cold cache; * the tuner's choice")
     with torch.inference_mode():
         columns = {
             f"{count}": time_configs(
-                silu_kernel, silu_kernel.configs, *silu(tensor(count)), flush
+                silu_kernel, silu_kernel.configs, *silu(tensor(count))
             )
             for count in COUNTS
         }
         print_configs("silu, elements", columns)
         columns = {
             f"{m}x{n}x{k}": time_configs(
-                linear_kernel, linear_kernel.configs, *product(m, n, k), flush
+                linear_kernel, linear_kernel.configs, *product(m, n, k)
             )
             for m, n, k in PRODUCTS
         }
         print_configs("matrix product, m x n x k", columns)
         print(f"\n{'opbook.triton':14}{'input':>14}{'eager':>10}{'opbook':>10}")
         for shape in SHAPES:
-            for name, times in beside_eager(*shape, flush).items():
+            for name, times in beside_eager(*shape).items():
                 where = "x".join(map(str, shape))
                 row = f"{name:14}{where:>14}{times['eager']:10.1f}"
                 print(f"{row}{times['opbook']:10.1f}")

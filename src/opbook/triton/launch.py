@@ -85,7 +85,7 @@ def block_of(length: int) -> int:
 
 
 def warps_of(block: int) -> int:
-    """Warps for a block: 16 elements a thread, until the block has 1024 threads."""
+    """Warps for a block: one for 512 elements, until the block has 1024 threads."""
     most = 16 if torch.version.hip else 32  # AMD's data center chips: warps of 64
     return max(1, min(most, block // 512))
 

@@ -15,7 +15,8 @@ from opbook.triton.launch import (
 )
 
 OP = "opbook.triton.rms_norm"
-# Elements that a program takes at once, if its rows are short: two vectors a thread.
+# Elements that a program takes at once, if its rows are short. Its four warps have two
+# vectors of bf16 a thread, or one where a warp has 64 lanes.
 TILE = 2048
 # Warps that walk over the rows in backward: enough to fill a GPU, few enough that
 # adding up their sums costs little.
