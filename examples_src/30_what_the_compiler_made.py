@@ -56,11 +56,11 @@ for target, compiled in code.items():
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
 # 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
-# The forms 2 and 4, and those that load one element at a time, have a third sum, for
-# short rows that are a part of a warp. A shuffle moves 32 bits, so a double takes two.
-# The kernel for few rows knows how many warps there are, and reads their sums instead.
-# Code that assumes 32 lanes everywhere would show 5 for each sum here, and add up half
-# of each wave.
+# In the kernel for few rows, each thread reads the warps' sums, so the second sum takes
+# no shuffles. The forms 2 and 4, and those that load one element at a time, have a
+# third, for short rows that are a part of a warp. A shuffle moves 32 bits, so a double
+# takes two. Code that assumes 32 lanes everywhere would show 5 for each sum here, and
+# add up half of each wave.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))

@@ -1,0 +1,121 @@
+"""The clock of pages and benchmarks: who comes when, and what stays for how long."""
+
+import itertools
+import sys
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "examples_src" / "sources"))
+import speed  # found through the line above
+
+NAMES = ("first", "second", "third")
+
+
+@pytest.fixture
+def log(monkeypatch) -> list[str]:
+    """What happens, in words; a flush is one of them."""
+    happened = []
+    monkeypatch.setattr(speed, "GPU", False)
+    monkeypatch.setattr(speed, "flush", lambda: happened.append("flush"))
+    return happened
+
+
+@pytest.fixture
+def gpu(log, monkeypatch) -> list[str]:
+    """The same on a GPU whose stream still flushes when the call is queued."""
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            log.append("event")
+
+        def query(self) -> bool:
+            return False
+
+        def synchronize(self) -> None:
+            log.append("wait")
+
+        def elapsed_time(self, end: "Event") -> float:
+            return 0.002
+
+    monkeypatch.setattr(speed, "GPU", True)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    return log
+
+
+def logged(log: list[str]) -> dict:
+    """Calls that write down their names."""
+    return {name: lambda name=name: log.append(name) for name in NAMES}
+
+
+def turns_of(log: list[str]) -> list[str]:
+    """The names in the log."""
+    return [word for word in log if word in NAMES]
+
+
+def test_everybody_has_one_turn_a_round(log):
+    times = speed.in_turns(logged(log), rounds=5)
+    assert [len(times[name]) for name in NAMES] == [5, 5, 5]
+    turns = iter(turns_of(log))
+    for a_round in zip(turns, turns, turns, strict=True):
+        assert sorted(a_round) == sorted(NAMES)
+
+
+def test_nobody_always_follows_the_same_one(log):
+    speed.in_turns(logged(log), rounds=20)
+    pairs = set(itertools.pairwise(turns_of(log)))
+    assert len({pair for pair in pairs if pair[0] != pair[1]}) == 6
+
+
+def test_a_flush_comes_before_each_call_or_what_is_asked_for(log):
+    speed.in_turns(logged(log), rounds=2)
+    assert set(log[::2]) == {"flush"}
+    log.clear()
+    own = {name: lambda name=name: log.append(f"before {name}") for name in NAMES}
+    speed.in_turns(logged(log), 2, own)
+    assert log[::2] == [f"before {name}" for name in log[1::2]]
+
+
+def test_a_call_is_waited_for_before_the_next(gpu):
+    assert speed.one_call(lambda: gpu.append("call"), speed.flush) == 2
+    assert gpu == ["flush", "event", "call", "event", "wait"]
+
+
+def test_a_launch_that_a_flush_does_not_hide_is_taken_again_behind_more(
+    gpu, monkeypatch
+):
+    late = iter([True, True, False])
+    monkeypatch.setattr(torch.cuda.Event, "query", lambda event: next(late))
+    speed.one_call(lambda: gpu.append("call"), speed.flush)
+    assert gpu.count("call") == 3
+    assert gpu.count("flush") == 1 + 2 + 3
+
+
+def test_a_launch_that_nothing_hides_has_no_time(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda.Event, "query", lambda event: True)
+    with pytest.raises(RuntimeError, match="before the call is launched"):
+        speed.one_call(lambda: gpu.append("call"), speed.flush)
+
+
+def test_a_result_lives_until_others_have_their_place(gpu):
+    def alive() -> int:
+        return sum(result() is not None for result in results)
+
+    results = []
+
+    def call() -> torch.Tensor:
+        result = torch.empty(1)
+        results.append(weakref.ref(result))
+        return result
+
+    for _ in range(40):
+        speed.one_call(call, speed.flush)
+    assert alive() > len(NAMES)
+    assert alive() < 40
+    speed.in_turns(logged(gpu), rounds=1)
+    assert alive() == 0
