@@ -26,7 +26,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
-PARTS += ("README.md", "LICENSE")
+PARTS += ("benchmarks", "docs/_ext", "README.md", "LICENSE")
 EMULATOR = "tests/test_gpu_emulator"  # and what follows: a file for some operators
 TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 

@@ -1,6 +1,7 @@
 """What the pages on benchmarks say of made-up results."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -54,6 +55,30 @@ def test_stale_recording_is_labelled(tmp_path, monkeypatch, change, is_stale):
     said = repr(results.read("toy"))
     assert "NVIDIA H200, recorded 2026-01-02" in said
     assert ("stale" in said) == is_stale
+
+
+def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monkeypatch):
+    source, measured = tmp_path / "source", []
+
+    def run(command: list, env: dict, check: bool) -> None:
+        assert check
+        measured.append(command[1].name)
+        Path(env["RECORD_DATA"]).write_text(json.dumps(made_up().data))
+
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    entry = record.Entry("benchmark_toy_h200", "measure", (source.name,))
+    monkeypatch.setattr(record, "manifest", lambda: {entry.name: entry})
+    monkeypatch.setattr(results.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(results.subprocess, "run", run)
+    source.touch()
+    assert "measured here" in repr(results.read("toy"))
+    results.read("toy")
+    assert measured == ["toy.py"]
+    later = source.stat().st_mtime + 1000
+    os.utime(source, (later, later))
+    results.read("toy")
+    assert measured == ["toy.py", "toy.py"]
 
 
 VERDICTS = [

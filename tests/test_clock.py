@@ -33,14 +33,19 @@ def gpu(log, monkeypatch) -> list[str]:
 
         def record(self) -> None:
             log.append("event")
+            self.is_start = log.count("event") % 2 == 1
 
         def query(self) -> bool:
+            assert self.is_start, "the end is late, however late the launch was"
             return False
 
         def synchronize(self) -> None:
+            assert not self.is_start, "the start is over before the call is"
             log.append("wait")
 
         def elapsed_time(self, end: "Event") -> float:
+            assert self.is_start
+            assert not end.is_start
             return 0.002
 
     monkeypatch.setattr(speed, "GPU", True)

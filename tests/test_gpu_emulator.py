@@ -145,10 +145,11 @@ def test_rms_norm_in_place(launch, rows, has_weight):
     check_rms_norm(launch, input, weight, output=input)
 
 
-def test_rms_norm_without_its_second_result(launch):
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_without_its_second_result(launch, weight):
     input, output = torch.randn(2, 128), not_written(2, 128, dtype=torch.float32)
-    launch("rms_norm", input, 128, None, output, 128, None, 2, 128, 1e-5)
-    assert_close(output, F.rms_norm(input, (128,), eps=1e-5))
+    launch("rms_norm", input, 128, weight, output, 128, None, 2, 128, 1e-5)
+    assert_close(output, F.rms_norm(input, (128,), weight, eps=1e-5))
 
 
 @pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])

@@ -61,9 +61,10 @@ class Results:
 
 def read(name: str) -> Results:
     """The results of benchmarks/gpu/NAME.py."""
-    if torch.cuda.is_available():
-        return Results(json.loads(_measured(name).read_text()), "measured here")
     entry = record.manifest()[f"benchmark_{name}_h200"]
+    if torch.cuda.is_available():
+        file = _measured(name, record.files(entry.sources))
+        return Results(json.loads(file.read_text()), "measured here")
     if not entry.file.exists():
         raise FileNotFoundError(
             f"{entry.file.relative_to(ROOT)} is missing: on a GPU, run "
@@ -76,11 +77,9 @@ def read(name: str) -> Results:
     return Results(recording["data"], origin)
 
 
-def _measured(name: str) -> Path:
+def _measured(name: str, sources: list[Path]) -> Path:
     """A file with results of this machine, no older than what they depend on."""
     file = ROOT / "build" / "benchmarks" / f"{name}.json"
-    folders = ("benchmarks/gpu", "csrc", "src/opbook")
-    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     newest = max(path.stat().st_mtime for path in sources)
     if not file.exists() or file.stat().st_mtime < newest:
         file.parent.mkdir(parents=True, exist_ok=True)
