@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
+import importlib.util
 import os
-import shutil
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import nox
 
@@ -138,8 +139,15 @@ def mutants(session: nox.Session) -> None:
 
 def book(session: nox.Session) -> str:
     """Prepare the environment that builds and tests the book; return its Python."""
+    if hide := os.environ.get("OPBOOK_HIDE", "").split():
+        session.log(f"Hiding {', '.join(hide)} (OPBOOK_HIDE)")
+        os.environ |= toolchain().hidden(hide, BUILD / "hidden", os.environ)
+        os.environ.pop("OPBOOK_HIDE")
     require_compiler(session)
-    python = environment(session, "book", "build", "docs", "test")
+    # An environment of the reader's own is taken as it is, with its torch.
+    python = os.environ.get("OPBOOK_PYTHON") or environment(
+        session, "book", "torch", "build", "docs", "test"
+    )
     tools = ROOT / Path(python).parent  # absolute: programs warn of relative ones
     session.env["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     session.env["VIRTUAL_ENV"] = str(Path(python).parent.parent)
@@ -188,8 +196,7 @@ def require_compiler(session: nox.Session) -> None:
             f"{sys.version_info.major}.{sys.version_info.minor}: install nox under a "
             "newer Python and run it with `python3.11 -m nox`."
         )
-    compilers = [os.environ.get("CXX", "c++").split()[0], "g++", "clang++"]
-    if not any(map(shutil.which, compilers)):
+    if not toolchain().find("c++"):
         session.error(
             "No C++ compiler found: install one (Debian, Ubuntu: `apt install g++`; "
             "Fedora: `dnf install gcc-c++`; macOS: `xcode-select --install`)."
@@ -200,6 +207,16 @@ def require_compiler(session: nox.Session) -> None:
             "(Debian, Ubuntu: `apt install python3-dev`; Fedora: `dnf install "
             "python3-devel`)."
         )
+
+
+@functools.cache
+def toolchain() -> ModuleType:
+    """What knows where compilers are; its package would import torch."""
+    path = ROOT / "src" / "opbook" / "toolchain.py"
+    spec = importlib.util.spec_from_file_location("toolchain", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @functools.cache

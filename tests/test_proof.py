@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from environment import BOOK, without
 from proof import record
+from proof.evidence import toolchain
 
 pytest.importorskip("sphinx", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
@@ -63,11 +65,14 @@ class Book:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.hidden: tuple[str, ...] = ()
         self.write("docs/conf.py", CONF)
         self.write("docs/topics.toml", TOPICS)
         self.extensions = self.root / "docs" / "_ext"
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(EXTENSIONS, self.extensions, ignore=ignore)
+        toolchain = Path("src/opbook/toolchain.py")
+        self.write(str(toolchain), (EXTENSIONS.parents[1] / toolchain).read_text())
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -78,13 +83,22 @@ class Book:
     def page(self, text: str, name: str = "index") -> Path:
         return self.write(f"docs/{name}.md", "# Title\n\n" + textwrap.dedent(text))
 
+    def hide(self, *tools: str) -> None:
+        """Build from now on as on a machine that lacks these tools."""
+        self.hidden += tools
+
+    @property
+    def environment(self) -> dict[str, str]:
+        variables = without(*BOOK)
+        return toolchain.hidden(self.hidden, self.root / "hidden", variables)
+
     def build(self, *options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
         command += ["-d", "build/doctrees", *options, "docs", "build/html"]
         return subprocess.run(
             command,
             cwd=self.root,
-            env=without(*BOOK),
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -111,7 +125,7 @@ class Book:
     def in_proof(self, code: str) -> None:
         """Run code that may use the copied package, such as to save a record."""
         code = "from proof.evidence import *\n" + textwrap.dedent(code)
-        environment = os.environ | {"PYTHONPATH": str(self.extensions)}
+        environment = self.environment | {"PYTHONPATH": str(self.extensions)}
         command = [sys.executable, "-c", code]
         subprocess.run(command, cwd=self.root, env=environment, check=True)
 
@@ -119,6 +133,12 @@ class Book:
 @pytest.fixture
 def book(tmp_path) -> Book:
     return Book(tmp_path)
+
+
+needs_gpu_compilers = pytest.mark.skipif(
+    not (toolchain.find("nvcc") and toolchain.find("clang")),
+    reason="needs nvcc and clang",
+)
 
 
 def origins(ledger: dict) -> list[str | None]:
@@ -313,6 +333,7 @@ def test_compiled_origin_needs_the_digest_of_the_file(book):
         ```
         """)
     assert "nothing has compiled csrc/a.cu" in book.fails()
+    book.hide("nvcc")
     record = """
         inputs = digests([ROOT / "csrc/a.cu"])
         store().save(Record("{kind}", "compile:a:{target}", inputs, ["{target}"],
@@ -328,12 +349,33 @@ def test_compiled_origin_needs_the_digest_of_the_file(book):
     assert block["targets"] == ["gfx942"]
     assert "compiled · gfx942 · not compiled here: nvcc not found" in book.html()
     book.write("csrc/a.cu", "// [part]\nint b;\n// [/part]\n")
-    assert "nothing has compiled csrc/a.cu" in book.fails()
+    (block,) = book.passes()["blocks"]
+    assert block["reason"].startswith("not compiled here: nvcc")
+
+
+@needs_gpu_compilers
+def test_a_missing_compiler_is_a_reason_and_no_excuse_where_it_is_there(book):
+    book.write("src/a.cu", "int a;\n")
+    book.page("```{literalinclude} ../src/a.cu\n```")
+    assert "nothing has compiled src/a.cu" in book.fails()
+    book.hide("clang")
+    (block,) = book.passes()["blocks"]
+    assert block["origin"] == "not_run"
+    assert block["reason"] == "not compiled here: clang not found"
+    book.write("src/a.cu", "int a = b;\n")
+    command = "$ nvcc -c src/a.cu -o /dev/null"
+    book.page(run_block("console", command, ":needs: nvcc"))
+    assert "identifier" in book.fails()  # nvcc is there, and fails
+    book.hide("nvcc")
+    (block,) = book.passes()["blocks"]
+    assert (block["origin"], block["reason"]) == ("not_run", "needs nvcc")
+    book.page(run_block("python", "raise SystemExit('skip: needs g++')"))
+    assert "needs g++; but g++ is here" in book.fails()
 
 
 SHOWN = "```{literalinclude} ../src/a.cpp\n```\n\n"
 HEADER = "```{literalinclude} ../src/a.h\n```\n\n"
-needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+needs_gxx = pytest.mark.skipif(not toolchain.find("g++"), reason="needs g++")
 
 
 def run_block(language: str, code: str, *options: str) -> str:
@@ -367,7 +409,9 @@ def test_a_page_that_compiles_is_evidence_until_an_edit(native, language, code):
     ledger = native.passes()
     assert origins(ledger)[:2] == ["compiled", "compiled"]
     assert ledger["blocks"][0]["targets"] == [os.uname().machine]
-    native.write("src/a.h", "int a();  // edited\n")
+    native.write("src/a.h", "// A comment outdates nothing.\nint a();\n")
+    assert origins(native.passes("-D", "proof_execute=0"))[0] == "compiled"
+    native.write("src/a.h", "long a();\n")
     ledger = native.passes("-D", "proof_execute=0")  # a build that runs nothing
     assert origins(ledger)[:2] == ["not_run", "not_run"]
     native.page(SHOWN)
@@ -383,6 +427,36 @@ def test_a_source_that_the_compiler_refuses(native):
     native.write("src/a.cpp", "int a() { return 1; }\n")
     native.page(SHOWN + run_block("console", "$ g++ -c src/a.cpp -o /dev/null"))
     assert origins(native.passes())[0] == "compiled"
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("console", "$ cat src/a.h"),
+        ("console", "$ g++ -H -c src/a.cpp -o /dev/null && date +%N"),
+        ("python", 'print(open("src/a.h").read())'),
+    ],
+)
+def test_a_file_that_is_read_as_text_counts_by_its_bytes(native, language, code):
+    native.page(run_block(language, code))
+    native.passes()
+    native.write("src/a.h", "int a();  // edited\n")
+    assert "edited" not in native.html()
+    native.passes()
+    assert ("edited" in native.html()) == ("g++" not in code)
+
+
+def test_an_output_that_names_a_line_holds_while_the_lines_stay(book):
+    book.write("src/module.py", MODULE)
+    command = "$ cd src && python -c 'import module; module.sign(None)'"
+    page = run_block("console", command, ":fails: TypeError")
+    book.page(page)
+    book.passes()
+    assert 'module.py", line 2' in unescape(book.html())
+    book.write("src/module.py", f"# A line more.\n{MODULE}")
+    book.passes()
+    assert 'module.py", line 3' in unescape(book.html())
 
 
 @needs_gxx

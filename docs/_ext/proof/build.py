@@ -40,7 +40,7 @@ def build_library(say: Callable[[str], None]) -> None:
     if record and record.detail["sources"] == sources and _is_importable():
         say("library: up to date")
         return
-    if not shutil.which(os.environ.get("CXX", "c++")) and not shutil.which("g++"):
+    if not evidence.toolchain.find("c++"):
         raise BuildError("no C++ compiler found: install g++ or clang, or set CXX")
     say("library: building (pip install --no-build-isolation -e .)")
     store().drop(LIBRARY)
@@ -77,8 +77,10 @@ def _is_importable() -> bool:
 def _install() -> None:
     """Run pip; the objects stay in build/temp, so that ninja knows what is done."""
     BUILD_CONFIG.parent.mkdir(parents=True, exist_ok=True)
-    # setuptools configures the command again under the name of torch's class.
-    BUILD_CONFIG.write_text(f"[BuildExtension]\nbuild_temp = {TEMP}\n")
+    # setuptools knows the command by its own name and by that of torch's class.
+    names = ("build_ext", "BuildExtension")
+    sections = (f"[{name}]\nbuild_temp = {TEMP}\n" for name in names)
+    BUILD_CONFIG.write_text("".join(sections))
     variables = os.environ | {"DIST_EXTRA_CONFIG": str(BUILD_CONFIG)}
     variables["PATH"] = _search_path()
     options = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
@@ -116,7 +118,7 @@ def compile_kernels(say: Callable[[str], None]) -> None:
     path = ROOT / "src" / "opbook" / "codeobjects.py"
     if not path.exists():
         return
-    codeobjects = _load(path)
+    codeobjects = evidence.load(path)
     sources = sorted((ROOT / "csrc").glob("*/*.cu"))
     jobs = {
         _name(source, target): (source, target)
@@ -129,11 +131,12 @@ def compile_kernels(say: Callable[[str], None]) -> None:
             store().drop(what)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = pool.map(lambda job: _compile(codeobjects, *job), todo.values())
-        for what, record in zip(todo, compiled, strict=True):
+        for number, (what, record) in enumerate(zip(todo, compiled, strict=True), 1):
             record.what = what
             record.inputs |= digests([path])
             store().save(record)
-            say(f"{what.partition(':')[2]}: {record.detail.get('reason', 'compiled')}")
+            how = record.detail.get("reason", "compiled")
+            say(f"[{number}/{len(todo)}] {what.partition(':')[2]}: {how}")
     if len(todo) < len(jobs):
         say(f"kernels: {len(jobs) - len(todo)} of {len(jobs)} up to date")
     records = filter(None, map(store().get, jobs))
@@ -156,15 +159,6 @@ def _name(source: Path, target: str) -> str:
 
 def _report(source: Path, target: str) -> Path:
     return KERNELS / f"{source.stem}.{target}.json"
-
-
-def _load(path: Path):
-    """Load codeobjects by its path: importing its package would import torch."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _is_done(what: str, codeobjects: Path) -> bool:

@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from .digest import NATIVE
 from .evidence import ROOT, relative
 
 UNIT, RECORD = "\x1f", "\x1e"
 SHELL_FUNCTIONS = Path(__file__).parent / "trace" / "compilers.bash"
-NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
 
 _COMPILER = re.compile(r"(g\+\+|c\+\+|gcc|cc|clang|clang\+\+|nvcc|hipcc)(-\d+)?$")
 # What may start a compiler that is named later in its command.
@@ -50,7 +50,7 @@ def watch(file: Path) -> None:
         @returncode.setter
         def returncode(self, status: int | None) -> None:
             self.__dict__["_ended_with"] = status
-            if status is not None and _starts_compiler(self._words):
+            if status is not None and starts_compiler(self._words):
                 note = [str(status), self._folder, *self._words]
                 with file.open("a", errors="surrogateescape") as log:
                     log.write("".join(word + UNIT for word in note) + RECORD)
@@ -58,7 +58,7 @@ def watch(file: Path) -> None:
     subprocess.Popen = Popen
 
 
-def _starts_compiler(words: list[str]) -> bool:
+def starts_compiler(words: list[str]) -> bool:
     """Whether the first word is a compiler, or starts one, as ccache does."""
     first, *rest = map(os.path.basename, words or [""])
     if _STARTER.match(first):

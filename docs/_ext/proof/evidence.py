@@ -1,22 +1,33 @@
 """Records of what was compiled and run, each with the digests of what it proves."""
 
+import atexit
 import hashlib
+import importlib.util
 import json
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
+from . import digest
+
+# Of how this engine runs, compiles and digests. A higher number outdates all records.
+ENGINE = "1"
 ROOT = Path(__file__).resolve().parents[3]
 EVIDENCE = ROOT / "build" / "proof"
 # Where setuptools puts objects, so that builds share them (see build.py).
 BUILD_CONFIG = EVIDENCE / "build_ext.cfg"
+
+# As `toolchain.find` knows them: "c++" is what CXX says, "clang" may be ROCm's.
+COMPILERS = ("c++", "g++", "nvcc", "clang", "hipcc")
 
 # Generated or private: never the source of anything that a page shows.
 _NOT_SOURCES = re.compile(
@@ -38,22 +49,68 @@ def relative(path: str | Path) -> str | None:
     return None if _NOT_SOURCES.search(name) else name
 
 
+def load(path: Path) -> ModuleType:
+    """Load a module by its path: importing its package would import torch."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+toolchain = load(ROOT / "src" / "opbook" / "toolchain.py")
+
+
 @cache
-def _sha256(path: str, mtime: int, size: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _digests(path: str, mtime: int, size: int) -> tuple[str, str]:
+    """Digests of the bytes and of the meaning of a file."""
+    data = Path(path).read_bytes()
+    of_bytes = digest.of_bytes(data)
+    meanings = _meanings()
+    if of_bytes not in meanings:
+        meanings[of_bytes] = digest.of_meaning(data, Path(path).suffix)
+    return of_bytes, meanings[of_bytes]
 
 
-def sha256(path: str | Path) -> str:
-    """Digest a file by its content and a folder by its names; "" if it is missing."""
+@cache
+def _meanings() -> dict[str, str]:
+    """Digests of meanings by those of bytes, kept: to parse all sources takes a second.
+
+    The file goes with the engine's number, as what it holds does.
+    """
+    file = EVIDENCE / f"meanings-{ENGINE}.json"
+    known = read_json(file, {})
+    before = len(known)
+    atexit.register(lambda: len(known) > before and write_json(file, known))
+    return known
+
+
+def sha256(path: str | Path, meaning: bool = False) -> str:
+    """Digest a file and, by its names, a folder; "" if it is missing.
+
+    Args:
+        path: from the root of the repository.
+        meaning: whether comments and layout of code are left out.
+    """
     path = Path(ROOT, path)
     try:
         if path.is_dir():
             names = sorted(p.name for p in path.iterdir() if relative(p))
-            return hashlib.sha256("\n".join(names).encode()).hexdigest()
+            return digest.of_bytes("\n".join(names).encode())
         status = path.stat()
-        return _sha256(str(path), status.st_mtime_ns, status.st_size)
+        return _digests(str(path), status.st_mtime_ns, status.st_size)[meaning]
     except OSError:
         return ""
+
+
+def statements(name: str) -> list[tuple[int, int]]:
+    """First and last line of each statement of a Python file of the repository."""
+    return digest.statements((ROOT / name).read_bytes())
+
+
+def is_unchanged(path: str | Path, known: str) -> bool:
+    """Whether a file is what it was when `digests` gave this digest of it."""
+    return bool(known) and sha256(path, known.startswith("code:")) == known
 
 
 def write_text(path: Path, text: str) -> None:
@@ -86,7 +143,7 @@ def _package_version(name: str) -> str:
 
 def _tool_version(name: str) -> str:
     """Ask a compiler for its version once; the answer holds while its file does."""
-    path = shutil.which(name)
+    path = toolchain.find(name)
     if not path:
         return ""
     status = os.stat(path)
@@ -122,8 +179,8 @@ def environment() -> dict[str, str]:
     """Versions that can change what a run prints or what a compiler makes."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     versions |= {name: _package_version(name) for name in ("torch", "triton", "numpy")}
-    versions |= {name: _tool_version(name) for name in ("g++", "nvcc", "clang-19")}
-    return versions | {"gpu": _gpu()}
+    versions |= {name: _tool_version(name) for name in COMPILERS}
+    return versions | {"gpu": _gpu(), "engine": ENGINE}
 
 
 def fingerprint(paths: Iterable[str | Path]) -> str:
@@ -131,12 +188,12 @@ def fingerprint(paths: Iterable[str | Path]) -> str:
 
     For caches that see only the text they run, such as jupyter-cache.
     """
-    digest = hashlib.sha256(json.dumps(environment()).encode())
+    state = hashlib.sha256(json.dumps(environment()).encode())
     for path in map(ROOT.joinpath, paths):
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and (name := relative(file)):
-                digest.update(f"{name} {sha256(file)}\n".encode())
-    return digest.hexdigest()[:12]
+                state.update(f"{name} {sha256(file, meaning=True)}\n".encode())
+    return state.hexdigest()[:12]
 
 
 @dataclass
@@ -149,7 +206,7 @@ class Record:
         inputs: digest of each file of the repository that was read.
         targets: architectures that code was compiled for.
         environment: versions at that time.
-        lines: executed lines of Python files.
+        statements: executed statements of Python files, by `digest.statements`.
         outputs: what each block printed.
         detail: the command, the reason, the date.
     """
@@ -159,21 +216,34 @@ class Record:
     inputs: dict[str, str] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=lambda: dict(environment()))
-    lines: dict[str, list[int]] = field(default_factory=dict)
+    statements: dict[str, list[int]] = field(default_factory=dict)
     outputs: list = field(default_factory=list)
     detail: dict = field(default_factory=dict)
 
     def current(self) -> bool:
         """Whether nothing that this record depends on has changed since."""
-        return self.environment == environment() and all(
-            digest and sha256(name) == digest for name, digest in self.inputs.items()
-        )
+        same = self.environment == environment()
+        return same and all(is_unchanged(*item) for item in self.inputs.items())
 
 
-def digests(paths: Iterable[str | Path]) -> dict[str, str]:
-    """Digest the files of the repository among `paths`, for `Record.inputs`."""
+def digests(paths: Iterable[str | Path], text: Collection[str] = ()) -> dict[str, str]:
+    """Digest the files of the repository among `paths`, for `Record.inputs`.
+
+    Args:
+        paths: files and folders.
+        text: those that count by their bytes, because they were read as text.
+    """
     names = sorted({name for path in paths if (name := relative(path))})
-    return {name: digest for name in names if (digest := sha256(name))}
+    return {n: known for n in names if (known := sha256(n, meaning=n not in text))}
+
+
+def pinned(inputs: dict[str, str], printed: str) -> dict[str, str]:
+    """The inputs; by its bytes each file of which the output names a line."""
+    named = re.findall(r"([\w.-]+\.\w+)(?:\W{1,3}|\W+line )\d", printed)
+    return {
+        name: sha256(name) if Path(name).name in named else known
+        for name, known in inputs.items()
+    }
 
 
 class Store:

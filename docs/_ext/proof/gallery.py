@@ -8,7 +8,7 @@ from pathlib import Path
 from sphinx.errors import ExtensionError
 
 from . import page, run
-from .evidence import Record, digests, relative, store
+from .evidence import Record, digests, pinned, relative, store
 
 
 def isolate(app) -> None:
@@ -37,7 +37,9 @@ def isolate(app) -> None:
         if done.error:
             raise ExtensionError(f"{relative(source)}: {done.error}")
         result, reason = done.value
-        inputs = done.inputs | digests([source])
+        # The comments of a script are the text of its page.
+        inputs = done.inputs | digests([source], text=[relative(source)])
+        inputs = pinned(inputs, cached.with_suffix("").with_suffix(".rst").read_text())
         if reason:
             detail = {"reason": reason}
             store().save(Record("not_run", what, inputs, detail=detail))

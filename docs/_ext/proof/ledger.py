@@ -30,6 +30,14 @@ def collect(app, env) -> dict:
     return data
 
 
+def summary(data: dict) -> list[str]:
+    """How many blocks have which origin; for each reason, how many were not run."""
+    counts = (f"{n} {kind.replace('_', ' ')}" for kind, n in data["counts"].items())
+    skipped = [row for row in data["blocks"] if row["origin"] == "not_run"]
+    reasons = Counter(row["reason"] for row in skipped).most_common()
+    return [", ".join(counts), *(f"not run: {n}, {reason}" for reason, n in reasons)]
+
+
 def html(app, here: str, data: dict) -> str:
     """Counts in total and for each page, then every block."""
     titles = {name: title.astext() for name, title in app.env.titles.items()}

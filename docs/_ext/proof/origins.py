@@ -5,16 +5,15 @@ proven. Claims are made when a page is read. Origins are found anew in every bui
 a record can appear or expire while the page stays the same.
 """
 
-import ast
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from . import evidence
-from .compiles import NATIVE
-from .evidence import ROOT, Record, sha256, store
+from .digest import NATIVE
+from .evidence import Record, store, toolchain
 from .record import RECORDINGS, changes
 
 KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
@@ -51,6 +50,8 @@ def resolve(claim: dict, execute: bool = True) -> Origin:
             error but says so.
     """
     origin = _RESOLVERS[claim["how"]](claim)
+    if origin.kind == "not_run" and (found := _tools_at_hand(origin.reason)):
+        return Origin("", (), origin.source, f"{origin.reason}; but {found} is here")
     if not origin.kind and claim.get("not_run"):
         return Origin("not_run", (), origin.source, claim["not_run"])
     if not origin.kind and not execute and claim["how"] != "nothing":
@@ -134,7 +135,23 @@ def _compiled(source: str, records: list[Record]) -> Origin:
         return Origin("fails", tuple(sorted(refused, key=_order)), source)
     if skipped := {r.detail.get("skipped", {}).get(source) for r in records} - {None}:
         return Origin("not_run", (), source, ", ".join(sorted(skipped)))
+    if absent := [tool for tool in _compilers(source) if not toolchain.find(tool)]:
+        reason = f"not compiled here: {', '.join(absent)} not found"
+        return Origin("not_run", (), source, reason)
     return Origin("", source=source, reason=f"nothing has compiled {source}")
+
+
+def _tools_at_hand(reason: str) -> str:
+    """The compiler that a reason gives as missing, if it is here all the same."""
+    named = re.findall(r"(?<![\w-])(?:nvcc|clang|hipcc|g\+\+)(?![\w-])", reason)
+    return next(filter(toolchain.find, named), "")
+
+
+def _compilers(source: str) -> tuple[str, ...]:
+    """The tools besides a C++ compiler that can prove a listing."""
+    if source.endswith((".cu", ".cuh")):
+        return ("nvcc", "clang")
+    return ("clang",) if source.endswith(".hip") else ()
 
 
 def _order(target: str) -> tuple:
@@ -147,29 +164,14 @@ def _order(target: str) -> tuple:
 def _executed(source: str, records: list[Record], shown: set[int]) -> Origin:
     if any(record.what == f"script:{source}" for record in records):
         return Origin("ran", (), source)
-    ran = {line for record in records for line in record.lines.get(source, ())}
-    spans = [span for span in _statements(source, sha256(source)) if span[0] in shown]
-    missed = {first for first, last in spans if ran.isdisjoint(range(first, last + 1))}
+    ran = {number for r in records for number in r.statements.get(source, ())}
+    spans = enumerate(evidence.statements(source))
+    # A compound statement has run when any line of it has.
+    missed = [s[0] for number, s in spans if s[0] in shown and number not in ran]
     if ran and not missed:
         return Origin("ran", (), source)
     where = f"line {', '.join(map(str, sorted(missed)))} of {source}" if ran else source
     return Origin("", source=source, reason=f"no run has executed {where}")
-
-
-@cache
-def _statements(source: str, digest: str) -> list[tuple[int, int]]:
-    """First and last line of each statement that makes bytecode.
-
-    A compound statement has run when any line of it has.
-    """
-    spans = []
-    for node in ast.walk(ast.parse((ROOT / source).read_text(encoding="utf-8"))):
-        silent = isinstance(node, ast.Global | ast.Nonlocal)
-        silent |= isinstance(node, ast.AnnAssign) and node.value is None
-        silent |= isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.stmt) and not silent:
-            spans.append((node.lineno, node.end_lineno))
-    return spans
 
 
 _RESOLVERS = {

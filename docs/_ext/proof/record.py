@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .evidence import ROOT, digests, environment, read_json, sha256, write_text
+from .evidence import (
+    ROOT,
+    digests,
+    environment,
+    is_unchanged,
+    pinned,
+    read_json,
+    toolchain,
+    write_text,
+)
 
 MANIFEST = ROOT / "docs" / "recordings.toml"
 RECORDINGS = ROOT / "docs" / "recordings"
@@ -117,12 +126,12 @@ def changes(name: str, recording: dict) -> list[str]:
         now = digests(path for path in files(entry.sources) if path.exists())
         why += sorted(now.keys() - old.keys())
         why += ["its command"] if recording["command"] != entry.command else []
-    return [path for path, digest in old.items() if sha256(path) != digest] + why
+    return [path for path, known in old.items() if not is_unchanged(path, known)] + why
 
 
 def driver() -> str:
     """Version of the NVIDIA driver; empty where there is none."""
-    if not (smi := shutil.which("nvidia-smi")):
+    if not (smi := toolchain.find("nvidia-smi")):
         return ""
     query = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
     return subprocess.run(query, capture_output=True, text=True).stdout.split("\n")[0]
@@ -200,6 +209,8 @@ def record(entry: Entry) -> None:
         raise Failure(f"there is no {', '.join(missing)}")
     before = digests(sources)
     output, data = run(entry)
+    if digests(sources) != before:
+        raise Failure("its sources changed while it ran")
     recording = {
         "command": entry.command,
         "output": output,
@@ -207,7 +218,7 @@ def record(entry: Entry) -> None:
         "driver": driver(),
         "date": datetime.date.today().isoformat(),
         "versions": versions,
-        "sources": before,
+        "sources": pinned(before, output),
     }
     if data is not None:
         recording["data"] = data

@@ -35,6 +35,7 @@ from .page import Block, Result
 PRELOAD = ["torch", "torch.testing._internal.optests"]
 TIMEOUT = 600
 
+_RUNS = re.compile(r"(python[\d.]*|pytest)$")
 _TRACE = Path(__file__).parent / "trace"
 _COVERAGE = """\
 [run]
@@ -57,7 +58,7 @@ class Run:
     value: object = None
     error: str = ""
     inputs: dict[str, str] = field(default_factory=dict)
-    lines: dict[str, list[int]] = field(default_factory=dict)
+    statements: dict[str, list[int]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     compiled: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, list[str]] = field(default_factory=dict)
@@ -102,10 +103,13 @@ def call(
             process.join()
             receiver.close()
         run.compiled, run.refused = compiles.read(Path(folder, "compiles"))
-        native = {str(ROOT / name) for name in (*run.compiled, *run.refused)}
-        run.inputs = evidence.digests(_inputs(Path(folder)) | native)
-        run.lines = _lines(Path(folder)) if measure else {}
+        run.statements = _statements(Path(folder)) if measure else {}
         run.results = _results(Path(folder))
+        read, text = _inputs(Path(folder))
+        native = compiles.included(read) | {*run.compiled, *run.refused}
+        inputs = evidence.digests((ROOT / name for name in read | native), text)
+        printed = "\n".join(result.text for result in run.results)
+        run.inputs = evidence.pinned(inputs, printed)
     return run
 
 
@@ -211,6 +215,18 @@ def _child(sender, variables, measure, function, args) -> None:
         answer = (True, function(*args))
     except BaseException:
         answer = (False, traceback.format_exc())
+    import resource, time  # TEMP
+
+    u = [
+        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    with open("/tmp/proof_times", "a") as f:
+        print(
+            round(sum(x.ru_utime + x.ru_stime for x in u), 1),
+            function.__name__,
+            str(args[0])[:60],
+            file=f,
+        )
     if measure:
         import coverage
 
@@ -223,17 +239,22 @@ def _child(sender, variables, measure, function, args) -> None:
 # What a run depended on.
 
 
-def _inputs(folder: Path) -> set[str]:
-    """Files that the run read and did not write, and the headers they include."""
+def _inputs(folder: Path) -> tuple[set[str], set[str]]:
+    """Files that the run read and did not write, and those of them read as text."""
     opened = folder / "opened"
     notes = opened.read_text(errors="replace").splitlines() if opened.exists() else []
     written = {note[1:] for note in notes if note[0] == "w"}
-    names = {relative(note[1:]) for note in notes if note[1:] not in written}
-    names = {n for n in names if n and n != "docs" and not n.startswith("docs/_ext")}
-    return {str(ROOT / name) for name in names | compiles.included(names)}
+
+    def named(signs: str) -> set[str]:
+        paths = {note[1:] for note in notes if note[0] in signs} - written
+        names = set(filter(None, map(relative, paths)))
+        return {n for n in names if n != "docs" and not n.startswith("docs/_ext")}
+
+    return named("rt"), named("t")
 
 
-def _lines(folder: Path) -> dict[str, list[int]]:
+def _statements(folder: Path) -> dict[str, list[int]]:
+    """The statements that ran, for Python files of the repository."""
     import coverage
 
     lines: dict[str, set[int]] = {}
@@ -246,7 +267,14 @@ def _lines(folder: Path) -> dict[str, list[int]]:
         for path in data.measured_files():
             if name := relative(path):
                 lines.setdefault(name, set()).update(data.lines(path) or [])
-    return {name: sorted(numbers) for name, numbers in sorted(lines.items())}
+    return {
+        name: [
+            number
+            for number, (first, last) in enumerate(evidence.statements(name))
+            if not ran.isdisjoint(range(first, last + 1))
+        ]
+        for name, ran in sorted(lines.items())
+    }
 
 
 def _results(folder: Path) -> list[Result]:
@@ -289,7 +317,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
                 kind="ran",
                 what=what,
                 inputs=run.inputs | evidence.digests(ROOT / name for name in skipped),
-                lines=run.lines,
+                statements=run.statements,
                 outputs=[asdict(result) for result in results],
                 detail={
                     "blocks": text,
@@ -428,9 +456,11 @@ def _is_shown(filename: str) -> bool:
 
 def _run_commands(block: Block, result: Result) -> None:
     for line, command in page.commands(block):
-        for word in _words(command):  # a script for bash is an input as well
-            if os.path.isfile(word):
-                open(word, "rb").close()
+        words = _words(command)
+        # A program that neither compiles nor runs a file may show its text.
+        runs = compiles.starts_compiler(words) or _RUNS.match(words[0] if words else "")
+        for word in filter(os.path.isfile, words):  # a script for bash is one as well
+            open(word, "rb" if runs else "r").close()
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             env=os.environ | {"BASH_ENV": str(compiles.SHELL_FUNCTIONS)},
@@ -483,8 +513,10 @@ def run_doctest(path: Path) -> str:
     if problem := run.error or run.value:
         evidence.store().drop(what)
         return problem
-    inputs = run.inputs | evidence.digests([path])
-    record = Record("ran", what, inputs, lines=run.lines, detail={"date": today()})
+    inputs = run.inputs | evidence.digests([path], text=[name])
+    record = Record(
+        "ran", what, inputs, statements=run.statements, detail={"date": today()}
+    )
     evidence.store().save(record)
     return ""
 

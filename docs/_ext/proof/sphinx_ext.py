@@ -203,6 +203,13 @@ def prune(app, env) -> None:
             evidence.store().drop(what)
 
 
+def summarise(app, exception) -> None:
+    """Say what the blocks' origins are, and what this machine could not run and why."""
+    data = app.env.tables["ledger"]["data"] if exception is None else None
+    for line in ledger.summary(data) if data else ():
+        logger.info("proof: %s", line)
+
+
 def setup(app):
     app.add_config_value("proof_execute", True, "env", types=(bool, str))
     app.add_css_file("proof.css")
@@ -220,6 +227,7 @@ def setup(app):
     app.connect("env-updated", resolve_all)
     # After the origins are found.
     tables.add(app, "ledger", ledger.collect, ledger.html)
+    app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
     # Pages run code: one at a time, so that timings are not of each other.

@@ -1,4 +1,4 @@
-"""Note each file and folder that a run reads or writes.
+"""Note each file and folder that a run reads, as text or not, or writes.
 
 A run executes this file in its own process and puts this folder on ``PYTHONPATH``, so
 that each Python it starts does the same: ``$ pytest`` on a page has inputs too.
@@ -29,9 +29,11 @@ def _watch(log: str) -> None:
 
     def hook(event: str, args: tuple) -> None:
         if event == "open":
-            path, _, flags = args
+            path, mode, flags = args
             changes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            note("w" if changes and not str(path).endswith(".pyc") else "r", path)
+            # Python reads its own sources as bytes; who reads text may show it.
+            read = "t" if mode and "b" not in mode else "r"
+            note("w" if changes and not str(path).endswith(".pyc") else read, path)
         elif event == "import":
             note("r", args[1])
         elif event in ("ctypes.dlopen", "os.listdir", "os.scandir"):

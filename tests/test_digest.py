@@ -1,0 +1,119 @@
+"""Digests of evidence: by meaning for code, by bytes for the rest."""
+
+import ast
+
+import pytest
+
+from proof import digest
+
+KERNEL = """\
+#define TWICE(x) \\
+  (2 * (x))
+// Adds one.
+__global__ void add(float* y) { y[0] += 1'000; } /* done */
+const char* text = "// no comment";
+auto raw = R"sql(/* nor this */)sql";
+"""
+MODULE = '''\
+"""What it does."""
+
+
+def add(x):
+    """Add one."""
+    return x + 1  # one
+'''
+
+
+def same(one: str, other: str, suffix: str) -> bool:
+    digests = [digest.of_meaning(text.encode(), suffix) for text in (one, other)]
+    assert all(known.startswith("code:") for known in digests)
+    return digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("// Adds one.\n", ""),
+        ("// Adds one.", "/* Adds\n   one. */"),
+        ("/* done */", "// it's done"),
+        ("{ y[0] += 1'000; }", "{\n  y[0] += 1'000;\n}"),
+        ("\\\n  (2", "(2"),
+        ("(float* y)", "(float *y)"),
+    ],
+)
+def test_comments_and_layout_of_cpp_mean_nothing(old, new):
+    assert old in KERNEL
+    assert same(KERNEL, KERNEL.replace(old, new), ".cu")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1'000", "1'001"),
+        ("y[0] += 1", "y[0] + = 1"),
+        ("no comment", "a comment"),
+        ("// no comment", ""),
+        ("/* nor this */", ""),
+        ("\\\n  (2", "\n(2"),
+        ("float", "double"),
+    ],
+)
+def test_any_token_of_cpp_counts(old, new):
+    assert old in KERNEL
+    assert not same(KERNEL, KERNEL.replace(old, new), ".h")
+
+
+def test_a_comment_after_a_directive_ends_with_its_line():
+    assert same("#define A 1 // one\nint b;", "#define A 1\n\nint b;", ".cpp")
+    assert not same("#define A 1 // one\nint b;", "#define A 1 int b;", ".cpp")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  # one", ""),
+        ('"""What it does."""\n\n\n', ""),
+        ('    """Add one."""\n', ""),
+        ("x + 1", "(x +\n            1)"),
+    ],
+)
+def test_comments_and_docstrings_of_python_mean_nothing(old, new):
+    assert old in MODULE
+    assert same(MODULE, MODULE.replace(old, new), ".py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("x + 1", "x + 1.0"), ("x + 1", "x + True"), ("add(x)", "add(x, y=None)")],
+)
+def test_any_node_of_python_counts(old, new):
+    assert old in MODULE
+    assert not same(MODULE, MODULE.replace(old, new), ".py")
+
+
+def test_a_newer_python_gives_the_same_digest(monkeypatch):
+    known = digest.of_meaning(MODULE.encode(), ".py")
+    parse = ast.parse
+
+    def with_a_new_field(data):
+        tree = parse(data)
+        for node in ast.walk(tree):
+            node._fields += ("type_params",)
+            node.type_params = []
+        return tree
+
+    monkeypatch.setattr(digest.ast, "parse", with_a_new_field)
+    assert digest.of_meaning(MODULE.encode(), ".py") == known
+
+
+@pytest.mark.parametrize(("text", "suffix"), [("a", ".toml"), ("def (", ".py")])
+def test_what_has_no_tokens_counts_by_its_bytes(text, suffix):
+    data = text.encode()
+    assert digest.of_meaning(data, suffix) == digest.of_bytes(data)
+
+
+def test_statements_keep_their_order_when_lines_move():
+    moved = MODULE.replace("    return", "    # why\n    return")
+    here, there = (digest.statements(text.encode()) for text in (MODULE, moved))
+    assert [first for first, _ in here] == [4, 6]
+    assert [first for first, _ in there] == [4, 7]
