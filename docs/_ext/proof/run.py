@@ -215,18 +215,6 @@ def _child(sender, variables, measure, function, args) -> None:
         answer = (True, function(*args))
     except BaseException:
         answer = (False, traceback.format_exc())
-    import resource, time  # TEMP
-
-    u = [
-        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    with open("/tmp/proof_times", "a") as f:
-        print(
-            round(sum(x.ru_utime + x.ru_stime for x in u), 1),
-            function.__name__,
-            str(args[0])[:60],
-            file=f,
-        )
     if measure:
         import coverage
 
