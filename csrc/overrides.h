@@ -1,17 +1,13 @@
-// What every kernel that replaces one of ATen's needs: its switches, its log, and the
-// way to the kernel it replaces. The environment is read once, when the library is
-// loaded.
+// What every kernel that replaces one of ATen's needs: its switches and its log. The
+// environment is read once, when the library is loaded.
 //
 //   OPBOOK_ENABLE_OVERRIDES=1      register them; without it none is
 //   OPBOOK_DISABLE_OVERRIDE_neg=1  all but this one
 //   OPBOOK_LOG_CALLS=1             each call writes a line to stderr
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
 #include <string>
 
 #include "tensors.h"
@@ -78,19 +74,5 @@ inline void log_call(const char* op, const char* key, const Tensor& tensor,
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 // [/log]
-
-// [call]
-// Calls an operator of ATen by name. Errors arrive as a code; the words are kept since
-// PyTorch 2.13, which this build may not have, so they are looked up while running.
-inline void call_aten(const char* op, const char* overload, StableIValue* stack) {
-  if (torch_call_dispatcher(op, overload, stack, TORCH_ABI_VERSION) == TORCH_SUCCESS) {
-    return;
-  }
-  const auto words = reinterpret_cast<const char* (*)()>(
-      dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
-  throw std::runtime_error(words ? words()
-                                 : std::string(op) + "." + overload + " failed");
-}
-// [/call]
 
 }  // namespace opbook

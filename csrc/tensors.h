@@ -1,12 +1,18 @@
 // What every operator's *_op.cpp needs of tensors, on top of the LibTorch Stable ABI:
-// words for error messages, checks that use them, and the current GPU stream.
+// words for error messages, checks that use them, calls of ATen, and the current GPU
+// stream.
 #pragma once
 
+#include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 
+#include <array>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "portable.h"
@@ -15,14 +21,35 @@ namespace opbook {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
-inline std::string shape_of(const Tensor& tensor) {
+// [check]
+// Throws the parts as one message, which begins with the operator's name; with
+// STD_TORCH_CHECK it would begin with a C++ function and a file. Whatever is thrown, a
+// RuntimeError arrives: libtorch knows the kinds of its own exceptions, and these are
+// not part of the stable ABI.
+template <typename... Parts>
+[[noreturn]] void fail(const char* op, const Parts&... parts) {
+  std::ostringstream text;
+  text << op << ": ";
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+// A macro, so that the words are put together only when they are needed.
+#define OPBOOK_CHECK(condition, op, ...) \
+  if (!(condition)) ::opbook::fail(op, __VA_ARGS__)
+// [/check]
+
+inline std::string shape_of(Sizes sizes) {
   std::string text = "[";
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    text += (d ? ", " : "") + std::to_string(tensor.size(d));
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    text += (d ? ", " : "") + std::to_string(sizes[d]);
   }
   return text + "]";
 }
+
+inline std::string shape_of(const Tensor& tensor) { return shape_of(tensor.sizes()); }
 
 inline std::string device_of(const Tensor& tensor) {
   const auto device = tensor.device();
@@ -59,14 +86,83 @@ T* mutable_data_of(const Tensor& tensor) {
 // `op` is the operator's full name, `name` the argument's, `input` what it must match.
 inline void check_same_device(const char* op, const char* name, const Tensor& tensor,
                               const Tensor& input) {
-  STD_TORCH_CHECK(tensor.device() == input.device(), op, ": expected ", name,
-                  " on the device of input (", device_of(input), "), but got ",
-                  device_of(tensor));
+  OPBOOK_CHECK(tensor.device() == input.device(), op, "expected ", name,
+               " on the device of input (", device_of(input), "), but got ",
+               device_of(tensor));
+}
+
+inline void check_floating(const char* op, const Tensor& input) {
+  const auto dtype = input.scalar_type();
+  OPBOOK_CHECK(dtype == ScalarType::Half || dtype == ScalarType::BFloat16 ||
+                   dtype == ScalarType::Float || dtype == ScalarType::Double,
+               op, "expected input to be fp16, bf16, fp32 or fp64, but got ", dtype);
 }
 
 inline void check_launch(const char* op, const char* error) {
-  STD_TORCH_CHECK(error == nullptr, op, ": kernel launch failed: ", error);
+  OPBOOK_CHECK(error == nullptr, op, "kernel launch failed: ", error);
 }
+
+// [call]
+// Calls an operator of ATen by name. What it throws arrives as a code.
+inline void call_aten(const char* op, const char* overload, StableIValue* stack) {
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack, TORCH_ABI_VERSION));
+}
+
+// What ATen said when it last failed. PyTorch keeps the words since 2.13, which this
+// build may not have, so the function that has them is looked up while running. Only
+// the words are kept: torch.OutOfMemoryError arrives as a RuntimeError.
+inline std::string words_of_aten() {
+  const auto words = reinterpret_cast<const char* (*)()>(
+      dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
+  return words ? words() : "PyTorch has written to stderr why";
+}
+
+// Returns what `call` returns, which calls ATen's operator `name`. If ATen throws, the
+// error says for which operator of ours, with which shape, and why.
+template <typename Shape, typename Call>
+auto from_aten(const char* op, const char* name, const Shape& shape, const Call& call) {
+  try {
+    return call();
+  } catch (const std::runtime_error&) {
+    fail(op, name, " failed for shape ", shape_of(shape), ": ", words_of_aten());
+  }
+}
+// [/call]
+
+// [aten]
+// ATen's operators that ours call, with `op` for the errors.
+inline Tensor new_empty(const char* op, const Tensor& like, Sizes sizes,
+                        std::optional<ScalarType> dtype = std::nullopt) {
+  return from_aten(op, "aten::new_empty", sizes,
+                   [&] { return torch::stable::new_empty(like, sizes, dtype); });
+}
+
+inline Tensor new_zeros(const char* op, const Tensor& like, Sizes sizes,
+                        std::optional<ScalarType> dtype = std::nullopt) {
+  return from_aten(op, "aten::new_zeros", sizes,
+                   [&] { return torch::stable::new_zeros(like, sizes, dtype); });
+}
+
+inline Tensor empty_like(const char* op, const Tensor& tensor) {
+  return from_aten(op, "aten::empty_like", tensor,
+                   [&] { return torch::stable::empty_like(tensor); });
+}
+
+inline Tensor contiguous(const char* op, const Tensor& tensor) {
+  return from_aten(op, "aten::contiguous", tensor,
+                   [&] { return torch::stable::contiguous(tensor); });
+}
+
+inline Tensor to(const char* op, const Tensor& tensor, ScalarType dtype) {
+  return from_aten(op, "aten::to", tensor,
+                   [&] { return torch::stable::to(tensor, dtype); });
+}
+
+inline Tensor copy_(const char* op, Tensor target, const Tensor& source) {
+  return from_aten(op, "aten::copy_", target,
+                   [&] { return torch::stable::copy_(target, source); });
+}
+// [/aten]
 
 #if defined(USE_CUDA)
 // [gpu]

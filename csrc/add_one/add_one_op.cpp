@@ -6,6 +6,8 @@ namespace opbook {
 
 namespace {
 
+constexpr auto kName = "opbook::add_one";
+
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
@@ -29,7 +31,7 @@ struct Gpu : GpuOf {
 
   template <typename scalar_t>
   void add_one(const scalar_t* input, scalar_t* output, int64_t count) const {
-    check_launch("opbook::add_one", launch_add_one(input, output, count, stream));
+    check_launch(kName, launch_add_one(input, output, count, stream));
   }
 };
 // [/gpu]
@@ -42,13 +44,14 @@ struct Gpu : GpuOf {
 // would lie.
 template <typename Device>
 Tensor add_one(const Tensor& input) {
+  check_floating(kName, input);
   const Device device(input);
-  Tensor output = torch::stable::empty_like(input);
-  THO_DISPATCH_V2(input.scalar_type(), "opbook::add_one", AT_WRAP([&] {
+  Tensor output = empty_like(kName, input);
+  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
                     if (input.numel() == 0) return;
                     const bool same_layout = input.strides().equals(output.strides());
                     const Tensor source =
-                        same_layout ? input : torch::stable::copy_(output, input);
+                        same_layout ? input : copy_(kName, output, input);
                     device.add_one(data_of<scalar_t>(source),
                                    mutable_data_of<scalar_t>(output), input.numel());
                   }),

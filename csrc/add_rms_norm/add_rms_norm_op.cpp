@@ -61,15 +61,15 @@ std::tuple<Tensor, Tensor> add_and_normalize(const Device& device, const Tensor&
                                              const std::optional<Tensor>& weight,
                                              std::optional<double> eps,
                                              const Tensor* rrms) {
-  const Tensor output = torch::stable::new_empty(input, input.sizes());
-  const Tensor sum = torch::stable::new_empty(input, input.sizes());
-  const Rows inputs = rows_of(input), residuals = rows_of(residual);
+  const Tensor output = new_empty(kName, input, input.sizes());
+  const Tensor sum = new_empty(kName, input, input.sizes());
+  const Rows inputs = rows_of(kName, input), residuals = rows_of(kName, residual);
   const int64_t hidden = input.size(-1);
   THO_DISPATCH_V2(
       input.scalar_type(), kName, AT_WRAP([&] {
         using acc_t = accumulate_t<scalar_t>;
         if (input.numel() == 0) return;
-        with_weight<scalar_t>(weight, input, [&](const auto* weight_data) {
+        with_weight<scalar_t>(kName, weight, input, [&](const auto* weight_data) {
           device.add_and_normalize(
               data_of<scalar_t>(inputs.tensor), inputs.stride,
               data_of<scalar_t>(residuals.tensor), residuals.stride, weight_data,
@@ -97,7 +97,7 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm_forward(
     std::optional<double> eps) {
   check(input, residual, weight);
   const Device device(input);
-  const Tensor rrms = new_rrms(input);
+  const Tensor rrms = new_rrms(kName, input);
   const auto [output, sum] =
       add_and_normalize(device, input, residual, weight, eps, &rrms);
   return {output, sum, rrms};

@@ -2,7 +2,6 @@
 // the epilogue on CPU and GPU. Everything here uses the LibTorch Stable ABI.
 #include <array>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -20,38 +19,27 @@ namespace {
 constexpr const char* kName = "opbook::linear_gelu";
 
 // [checks]
-Gelu form_of(const std::string& approximate) {
-  STD_TORCH_CHECK(approximate == "none" || approximate == "tanh", kName,
-                  ": expected approximate to be 'none' or 'tanh', but got '",
-                  approximate, "'");
-  return approximate == "none" ? Gelu::kErf : Gelu::kTanh;
-}
-
 void check_argument(const char* name, const Tensor& tensor, const Tensor& input) {
   check_same_device(kName, name, tensor, input);
-  STD_TORCH_CHECK(tensor.scalar_type() == input.scalar_type(), kName, ": expected ",
-                  name, " of input's dtype, ", input.scalar_type(), ", but got ",
-                  tensor.scalar_type());
+  OPBOOK_CHECK(tensor.scalar_type() == input.scalar_type(), kName, "expected ", name,
+               " of input's dtype, ", input.scalar_type(), ", but got ",
+               tensor.scalar_type());
 }
 
 void check(const Tensor& input, const Tensor& weight,
            const std::optional<Tensor>& bias) {
-  const auto dtype = input.scalar_type();
-  STD_TORCH_CHECK(dtype == ScalarType::Half || dtype == ScalarType::BFloat16 ||
-                      dtype == ScalarType::Float || dtype == ScalarType::Double,
-                  kName, ": expected input to be fp16, bf16, fp32 or fp64, but got ",
-                  dtype);
-  STD_TORCH_CHECK(input.dim() >= 1, kName,
-                  ": expected input to have at least 1 dimension, but got shape ",
-                  shape_of(input));
-  STD_TORCH_CHECK(weight.dim() == 2 && weight.size(1) == input.size(-1), kName,
-                  ": expected weight of shape [out_features, ", input.size(-1),
-                  "], as input is ", shape_of(input), ", but got ", shape_of(weight));
+  check_floating(kName, input);
+  OPBOOK_CHECK(input.dim() >= 1, kName,
+               "expected input to have at least 1 dimension, but got shape ",
+               shape_of(input));
+  OPBOOK_CHECK(weight.dim() == 2 && weight.size(1) == input.size(-1), kName,
+               "expected weight of shape [out_features, ", input.size(-1),
+               "], as input is ", shape_of(input), ", but got ", shape_of(weight));
   check_argument("weight", weight, input);
   if (!bias) return;
-  STD_TORCH_CHECK(bias->dim() == 1 && bias->size(0) == weight.size(0), kName,
-                  ": expected bias of shape [", weight.size(0), "], as weight is ",
-                  shape_of(weight), ", but got ", shape_of(*bias));
+  OPBOOK_CHECK(bias->dim() == 1 && bias->size(0) == weight.size(0), kName,
+               "expected bias of shape [", weight.size(0), "], as weight is ",
+               shape_of(weight), ", but got ", shape_of(*bias));
   check_argument("bias", *bias, input);
 }
 // [/checks]
@@ -61,10 +49,12 @@ void check(const Tensor& input, const Tensor& weight,
 Tensor linear(const Tensor& input, const Tensor& weight,
               const std::optional<Tensor>& bias) {
   using torch::stable::detail::from;
-  std::array<StableIValue, 3> stack{from(input), from(weight), from(bias)};
-  TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
-  return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
+  const Tensor product = from_aten(kName, "aten::linear", input, [&] {
+    std::array<StableIValue, 3> stack{from(input), from(weight), from(bias)};
+    call_aten("aten::linear", "", stack.data());
+    return torch::stable::detail::to<Tensor>(stack[0]);
+  });
+  return contiguous(kName, product);
 }
 // [/linear]
 
@@ -134,7 +124,7 @@ std::tuple<Tensor, Tensor> linear_gelu_for_backward(const Epilogue& epilogue,
                                                     const std::optional<Tensor>& bias,
                                                     Gelu form) {
   Tensor preactivation = linear(input, weight, bias);
-  Tensor output = torch::stable::empty_like(preactivation);
+  Tensor output = empty_like(kName, preactivation);
   apply(epilogue, preactivation, output, form);
   return {output, preactivation};
 }
@@ -154,43 +144,47 @@ bool has_fused_epilogue(const Tensor& input, const Tensor& weight, Gelu form) {
 
 Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
                          const std::optional<Tensor>& bias) {
-  const Tensor rows = torch::stable::reshape(input, {-1, input.size(-1)});
-  const Tensor columns = torch::stable::transpose(weight, 0, 1);
-  const Tensor added =
-      bias ? *bias : torch::stable::new_zeros(weight, {weight.size(0)});
-  AtenTensorHandle result = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cuda__addmm_activation(
-      added.get(), rows.get(), columns.get(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/1,
-      &result));
-  const auto sizes = input.sizes();
-  std::vector<int64_t> shape(sizes.begin(), sizes.end());
-  shape.back() = weight.size(0);
-  return torch::stable::reshape(Tensor(result), shape);
+  return from_aten(kName, "aten::_addmm_activation", input, [&] {
+    const Tensor rows = torch::stable::reshape(input, {-1, input.size(-1)});
+    const Tensor columns = torch::stable::transpose(weight, 0, 1);
+    const Tensor added =
+        bias ? *bias : torch::stable::new_zeros(weight, {weight.size(0)});
+    AtenTensorHandle result = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cuda__addmm_activation(
+        added.get(), rows.get(), columns.get(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/1,
+        &result));
+    const auto sizes = input.sizes();
+    std::vector<int64_t> shape(sizes.begin(), sizes.end());
+    shape.back() = weight.size(0);
+    return torch::stable::reshape(Tensor(result), shape);
+  });
 }
 // [/fused]
 #endif
 
 // [entry]
+// The schema has a bool where the interface has a string: of each string argument, the
+// stable ABI's conversion leaks a copy.
+Gelu form_of(bool tanh_form) { return tanh_form ? Gelu::kTanh : Gelu::kErf; }
+
 Tensor linear_gelu_cpu(const Tensor& input, const Tensor& weight,
-                       const std::optional<Tensor>& bias,
-                       const std::string& approximate) {
+                       const std::optional<Tensor>& bias, bool tanh_form) {
   check(input, weight, bias);
-  return linear_gelu(CpuGelu{}, input, weight, bias, form_of(approximate));
+  return linear_gelu(CpuGelu{}, input, weight, bias, form_of(tanh_form));
 }
 
 std::tuple<Tensor, Tensor> linear_gelu_for_backward_cpu(
     const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-    const std::string& approximate) {
+    bool tanh_form) {
   check(input, weight, bias);
-  return linear_gelu_for_backward(CpuGelu{}, input, weight, bias, form_of(approximate));
+  return linear_gelu_for_backward(CpuGelu{}, input, weight, bias, form_of(tanh_form));
 }
 
 #if defined(USE_CUDA)
 Tensor linear_gelu_cuda(const Tensor& input, const Tensor& weight,
-                        const std::optional<Tensor>& bias,
-                        const std::string& approximate) {
+                        const std::optional<Tensor>& bias, bool tanh_form) {
   check(input, weight, bias);
-  const Gelu form = form_of(approximate);
+  const Gelu form = form_of(tanh_form);
   const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
 #if !defined(USE_ROCM)
   if (has_fused_epilogue(input, weight, form)) {
@@ -202,11 +196,11 @@ Tensor linear_gelu_cuda(const Tensor& input, const Tensor& weight,
 
 std::tuple<Tensor, Tensor> linear_gelu_for_backward_cuda(
     const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-    const std::string& approximate) {
+    bool tanh_form) {
   check(input, weight, bias);
   const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
   return linear_gelu_for_backward(GpuGelu{input.get_device_index()}, input, weight,
-                                  bias, form_of(approximate));
+                                  bias, form_of(tanh_form));
 }
 #endif
 // [/entry]
@@ -217,10 +211,10 @@ std::tuple<Tensor, Tensor> linear_gelu_for_backward_cuda(
 STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
   m.def(
       "linear_gelu(Tensor input, Tensor weight, Tensor? bias=None, "
-      "str approximate='none') -> Tensor");
+      "bool tanh_form=False) -> Tensor");
   m.def(
       "linear_gelu_for_backward(Tensor input, Tensor weight, Tensor? bias=None, "
-      "str approximate='none') -> (Tensor output, Tensor preactivation)");
+      "bool tanh_form=False) -> (Tensor output, Tensor preactivation)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {

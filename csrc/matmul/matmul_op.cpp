@@ -11,20 +11,21 @@ namespace opbook {
 
 namespace {
 
+constexpr auto kName = "opbook::matmul";
+
 // [checks]
 void check(const Tensor& input, const Tensor& other) {
-  STD_TORCH_CHECK(
-      input.dim() == 2 && other.dim() == 2,
-      "opbook::matmul: expected input and other to be matrices, but got shapes ",
-      shape_of(input), " and ", shape_of(other));
-  STD_TORCH_CHECK(input.size(1) == other.size(0),
-                  "opbook::matmul: expected other with ", input.size(1),
-                  " rows, as many as input of shape ", shape_of(input),
-                  " has columns, but got shape ", shape_of(other));
-  STD_TORCH_CHECK(input.scalar_type() == other.scalar_type(),
-                  "opbook::matmul: expected other with input's dtype ",
-                  input.scalar_type(), ", but got ", other.scalar_type());
-  check_same_device("opbook::matmul", "other", other, input);
+  check_floating(kName, input);
+  OPBOOK_CHECK(input.dim() == 2 && other.dim() == 2, kName,
+               "expected input and other to be matrices, but got shapes ",
+               shape_of(input), " and ", shape_of(other));
+  OPBOOK_CHECK(input.size(1) == other.size(0), kName, "expected other with ",
+               input.size(1), " rows, as many as input of shape ", shape_of(input),
+               " has columns, but got shape ", shape_of(other));
+  OPBOOK_CHECK(input.scalar_type() == other.scalar_type(), kName,
+               "expected other with input's dtype ", input.scalar_type(), ", but got ",
+               other.scalar_type());
+  check_same_device(kName, "other", other, input);
 }
 // [/checks]
 
@@ -53,7 +54,7 @@ struct Cpu {
   void operator()(const Tensor& input, const Tensor& other, scalar_t* output) const {
     const Matrix<scalar_t> left{data_of<scalar_t>(input), input.stride(0),
                                 input.stride(1)};
-    const Tensor rows_of_other = torch::stable::contiguous(other);
+    const Tensor rows_of_other = contiguous(kName, other);
     const auto* right = data_of<scalar_t>(rows_of_other);
     const int64_t inner = input.size(1), columns = other.size(1);
     const int64_t work = std::max<int64_t>(1, inner * columns);
@@ -81,7 +82,7 @@ struct Gpu : GpuOf {
         launch(data_of<scalar_t>(input), input.stride(0), input.stride(1),
                data_of<scalar_t>(other), other.stride(0), other.stride(1), output,
                input.size(0), input.size(1), other.size(1), stream);
-    check_launch("opbook::matmul", error);
+    check_launch(kName, error);
   }
 };
 // [/gpu]
@@ -93,8 +94,8 @@ Tensor matmul(const Tensor& input, const Tensor& other) {
   check(input, other);
   const Device device(input);
   const std::array<int64_t, 2> shape{input.size(0), other.size(1)};
-  Tensor output = torch::stable::new_empty(input, shape);
-  THO_DISPATCH_V2(input.scalar_type(), "opbook::matmul", AT_WRAP([&] {
+  Tensor output = new_empty(kName, input, shape);
+  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
                     if (output.numel() == 0) return;
                     device(input, other, mutable_data_of<scalar_t>(output));
                   }),

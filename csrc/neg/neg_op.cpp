@@ -77,10 +77,12 @@ bool keeps_strides(const Tensor& input) {
 // strides of its result with it when it gets an empty tensor to resize.
 Tensor eager_neg(const Tensor& input) {
   using torch::stable::detail::from;
-  const Tensor output = torch::stable::new_empty(input, {0});
-  std::array<StableIValue, 2> stack{from(input), from(output)};
-  call_aten("aten::neg", "out", stack.data());
-  return torch::stable::detail::to<Tensor>(stack[0]);
+  return from_aten("aten::neg", "aten::neg.out", input, [&] {
+    const Tensor output = torch::stable::new_empty(input, {0});
+    std::array<StableIValue, 2> stack{from(input), from(output)};
+    call_aten("aten::neg", "out", stack.data());
+    return torch::stable::detail::to<Tensor>(stack[0]);
+  });
 }
 // [/eager]
 
@@ -90,7 +92,7 @@ template <typename scalar_t, typename Device>
 Tensor neg_as(const Tensor& input, int64_t per_element = 1) {
   log_call("aten::neg", Device::kKey, input);
   const Device device(input);
-  Tensor output = torch::stable::empty_like(input);
+  Tensor output = empty_like("aten::neg", input);
   device.neg(data_of<scalar_t>(input), mutable_data_of<scalar_t>(output),
              input.numel() * per_element);
   return output;

@@ -13,6 +13,10 @@ namespace opbook {
 
 namespace {
 
+constexpr auto kName = "opbook::rms_norm";
+constexpr auto kInPlace = "opbook::rms_norm_";
+constexpr auto kBackward = "opbook::rms_norm_backward";
+
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
@@ -115,7 +119,7 @@ struct Gpu : GpuOf {
 
   template <typename... Args>
   void normalize(Args... args) const {
-    check_launch("opbook::rms_norm", launch_rms_norm(args..., stream));
+    check_launch(kName, launch_rms_norm(args..., stream));
   }
 
   template <typename scalar_t>
@@ -125,8 +129,7 @@ struct Gpu : GpuOf {
 
   template <typename... Args>
   void backward(Args... args) const {
-    check_launch("opbook::rms_norm_backward",
-                 launch_rms_norm_backward(args..., stream));
+    check_launch(kBackward, launch_rms_norm_backward(args..., stream));
   }
 };
 // [/gpu]
@@ -135,15 +138,15 @@ struct Gpu : GpuOf {
 // [run]
 // Hands the tensors to `device` as typed pointers. `rrms` may be null.
 template <typename Device>
-void normalize(const Device& device, const Rows& input,
+void normalize(const char* op, const Device& device, const Rows& input,
                const std::optional<Tensor>& weight, std::optional<double> eps,
                const Rows& output, const Tensor* rrms) {
   const int64_t hidden = input.tensor.size(-1);
   THO_DISPATCH_V2(
-      input.tensor.scalar_type(), "opbook::rms_norm", AT_WRAP([&] {
+      input.tensor.scalar_type(), kName, AT_WRAP([&] {
         using acc_t = accumulate_t<scalar_t>;
         if (input.tensor.numel() == 0) return;
-        with_weight<scalar_t>(weight, input.tensor, [&](const auto* weight_data) {
+        with_weight<scalar_t>(op, weight, input.tensor, [&](const auto* weight_data) {
           device.normalize(
               data_of<scalar_t>(input.tensor), input.stride, weight_data,
               mutable_data_of<scalar_t>(output.tensor), output.stride,
@@ -159,10 +162,11 @@ void normalize(const Device& device, const Rows& input,
 template <typename Device>
 Tensor rms_norm(const Tensor& input, const std::optional<Tensor>& weight,
                 std::optional<double> eps) {
-  check_input("opbook::rms_norm", input, weight);
+  check_input(kName, input, weight);
   const Device device(input);
-  const Tensor output = torch::stable::new_empty(input, input.sizes());
-  normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, nullptr);
+  const Tensor output = new_empty(kName, input, input.sizes());
+  normalize(kName, device, rows_of(kName, input), weight, eps, {output, input.size(-1)},
+            nullptr);
   return output;
 }
 // [/run]
@@ -173,11 +177,12 @@ template <typename Device>
 std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
                                             const std::optional<Tensor>& weight,
                                             std::optional<double> eps) {
-  check_input("opbook::rms_norm", input, weight);
+  check_input(kName, input, weight);
   const Device device(input);
-  const Tensor output = torch::stable::new_empty(input, input.sizes());
-  const Tensor rrms = new_rrms(input);
-  normalize(device, rows_of(input), weight, eps, {output, input.size(-1)}, &rrms);
+  const Tensor output = new_empty(kName, input, input.sizes());
+  const Tensor rrms = new_rrms(kName, input);
+  normalize(kName, device, rows_of(kName, input), weight, eps, {output, input.size(-1)},
+            &rrms);
   return {output, rrms};
 }
 // [/forward]
@@ -186,17 +191,16 @@ std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
 void check_backward(const Tensor& grad, const Tensor& input,
                     const std::optional<Tensor>& weight, const Tensor& rrms,
                     const std::optional<Tensor>& added) {
-  constexpr auto kName = "opbook::rms_norm_backward";
-  check_input("opbook::rms_norm", input, weight);
-  check_like_input(kName, "grad", grad, input);
-  if (added) check_like_input(kName, "added", *added, input);
+  check_input(kBackward, input, weight);
+  check_like_input(kBackward, "grad", grad, input);
+  if (added) check_like_input(kBackward, "added", *added, input);
   const auto sizes = input.sizes();
-  STD_TORCH_CHECK(
+  OPBOOK_CHECK(
       rrms.sizes().equals({sizes.data(), sizes.size() - 1}) &&
           rrms.scalar_type() == accumulate_dtype(input) && rrms.is_contiguous(),
-      kName, ": expected rrms as rms_norm_forward returned it for input of shape ",
+      kBackward, "expected rrms as rms_norm_forward returned it for input of shape ",
       shape_of(input), ", but got shape ", shape_of(rrms), " and ", rrms.scalar_type());
-  check_same_device(kName, "rrms", rrms, input);
+  check_same_device(kBackward, "rrms", rrms, input);
 }
 
 // Gradients of input and weight; one that is not needed is an empty tensor. `added` is
@@ -210,8 +214,8 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
   check_backward(grad, input, weight, rrms, added);
   need_weight = need_weight && weight.has_value();
   const Device device(input);
-  const Rows grads = rows_of(grad), inputs = rows_of(input);
-  const auto addend = added ? std::optional(torch::stable::contiguous(*added)) : added;
+  const Rows grads = rows_of(kBackward, grad), inputs = rows_of(kBackward, input);
+  const auto addend = added ? std::optional(contiguous(kBackward, *added)) : added;
   const int64_t hidden = input.size(-1);
   const int64_t rows = rrms.numel();
   const auto acc_dtype = accumulate_dtype(input);
@@ -220,25 +224,25 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
                                 ? input.scalar_type()
                                 : acc_dtype;
   const std::array<int64_t, 1> none{0}, columns{hidden};
-  const Tensor grad_input = need_input ? torch::stable::new_empty(input, input.sizes())
-                                       : torch::stable::new_empty(input, none);
+  const Tensor grad_input =
+      new_empty(kBackward, input, need_input ? input.sizes() : Sizes(none));
   const Tensor grad_weight =
       rows == 0 && need_weight
-          ? torch::stable::new_zeros(input, columns, weight_dtype)
-          : torch::stable::new_empty(input, need_weight ? columns : none, weight_dtype);
+          ? new_zeros(kBackward, input, columns, weight_dtype)
+          : new_empty(kBackward, input, need_weight ? columns : none, weight_dtype);
 
   const auto scratch = [&](int64_t chunks) {
     const std::array<int64_t, 2> sizes{chunks, hidden};
-    return torch::stable::new_empty(input, sizes, acc_dtype);
+    return new_empty(kBackward, input, sizes, acc_dtype);
   };
 
   THO_DISPATCH_V2(
-      input.scalar_type(), "opbook::rms_norm_backward", AT_WRAP([&] {
+      input.scalar_type(), kBackward, AT_WRAP([&] {
         using acc_t = accumulate_t<scalar_t>;
         if (input.numel() == 0 || !(need_input || need_weight)) return;
         const Tensor partial =
             scratch(need_weight ? device.template chunks<scalar_t>(rows, hidden) : 0);
-        with_weight<scalar_t>(weight, input, [&](auto* weight_data) {
+        with_weight<scalar_t>(kBackward, weight, input, [&](auto* weight_data) {
           using weight_t =
               std::remove_const_t<std::remove_pointer_t<decltype(weight_data)>>;
           device.backward(
@@ -254,7 +258,7 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
       AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
   if (!need_weight) return {grad_input, grad_weight};
   if (weight->scalar_type() == weight_dtype) return {grad_input, grad_weight};
-  return {grad_input, torch::stable::to(grad_weight, weight->scalar_type())};
+  return {grad_input, to(kBackward, grad_weight, weight->scalar_type())};
 }
 // [/backward]
 
@@ -279,29 +283,27 @@ std::pair<uintptr_t, uintptr_t> extent_of(const Tensor& tensor) {
 // A weight inside the input would change while rows are still being scaled by it.
 void check_writable(const Tensor& input, const std::optional<Tensor>& weight) {
   if (input.numel() == 0) return;
-  STD_TORCH_CHECK(!has_internal_overlap(input),
-                  "opbook::rms_norm_: several elements of input, of shape ",
-                  shape_of(input),
-                  ", are the same memory, as in an expanded tensor; clone() it first");
+  OPBOOK_CHECK(!has_internal_overlap(input), kInPlace,
+               "several elements of input, of shape ", shape_of(input),
+               ", are the same memory, as in an expanded tensor; clone() it first");
   if (!weight) return;
   const auto [input_begin, input_end] = extent_of(input);
   const auto [weight_begin, weight_end] = extent_of(*weight);
-  STD_TORCH_CHECK(input_end <= weight_begin || weight_end <= input_begin,
-                  "opbook::rms_norm_: weight lies between the first element of input "
-                  "and the last, which are written to; clone() it first");
+  OPBOOK_CHECK(input_end <= weight_begin || weight_end <= input_begin, kInPlace,
+               "weight lies between the first element of input and the last, which "
+               "are written to; clone() it first");
 }
 
 template <typename Device>
 void rms_norm_in_place(const Tensor& input, const std::optional<Tensor>& weight,
                        std::optional<double> eps) {
-  check_input("opbook::rms_norm", input, weight);
+  check_input(kInPlace, input, weight);
   check_writable(input, weight);
   const Device device(input);
-  const Rows rows = rows_of(input);
-  normalize(device, rows, weight, eps, rows, nullptr);
+  const Rows rows = rows_of(kInPlace, input);
+  normalize(kInPlace, device, rows, weight, eps, rows, nullptr);
   if (rows.tensor.data_ptr() == input.data_ptr()) return;
-  Tensor target = input;  // rows that no single stride describes went through a copy
-  torch::stable::copy_(target, rows.tensor);
+  copy_(kInPlace, input, rows.tensor);  // no single stride describes its rows
 }
 // [/in_place]
 

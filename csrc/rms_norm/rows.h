@@ -14,28 +14,28 @@ namespace opbook {
 // [checks]
 inline void check_input(const char* op, const Tensor& input,
                         const std::optional<Tensor>& weight) {
-  STD_TORCH_CHECK(input.dim() >= 1, op,
-                  ": expected input to have at least 1 dimension, but got shape ",
-                  shape_of(input));
+  check_floating(op, input);
+  OPBOOK_CHECK(input.dim() >= 1, op,
+               "expected input to have at least 1 dimension, but got shape ",
+               shape_of(input));
   if (!weight) return;
-  STD_TORCH_CHECK(weight->dim() == 1 && weight->size(0) == input.size(-1), op,
-                  ": expected weight to have the shape of input's last "
-                  "dimension, [",
-                  input.size(-1), "], but got ", shape_of(*weight));
+  OPBOOK_CHECK(weight->dim() == 1 && weight->size(0) == input.size(-1), op,
+               "expected weight to have the shape of input's last dimension, [",
+               input.size(-1), "], but got ", shape_of(*weight));
   check_same_device(op, "weight", *weight, input);
-  STD_TORCH_CHECK(!is_float8(weight->scalar_type()), op,
-                  ": weight of an 8-bit floating type can't be promoted; got ",
-                  weight->scalar_type());
+  OPBOOK_CHECK(!is_float8(weight->scalar_type()), op,
+               "weight of an 8-bit floating type can't be promoted; got ",
+               weight->scalar_type());
 }
 // [/checks]
 
 inline void check_like_input(const char* op, const char* name, const Tensor& tensor,
                              const Tensor& input) {
-  STD_TORCH_CHECK(tensor.sizes().equals(input.sizes()) &&
-                      tensor.scalar_type() == input.scalar_type(),
-                  op, ": expected ", name, " with input's shape ", shape_of(input),
-                  " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
-                  " and ", tensor.scalar_type());
+  OPBOOK_CHECK(tensor.sizes().equals(input.sizes()) &&
+                   tensor.scalar_type() == input.scalar_type(),
+               op, "expected ", name, " with input's shape ", shape_of(input),
+               " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
+               " and ", tensor.scalar_type());
   check_same_device(op, name, tensor, input);
 }
 
@@ -66,9 +66,9 @@ inline std::optional<int64_t> row_stride_of(const Tensor& tensor) {
   return row_stride.value_or(sizes[last]);
 }
 
-inline Rows rows_of(const Tensor& tensor) {
+inline Rows rows_of(const char* op, const Tensor& tensor) {
   if (const auto stride = row_stride_of(tensor)) return {tensor, *stride};
-  return {torch::stable::contiguous(tensor), tensor.size(-1)};
+  return {contiguous(op, tensor), tensor.size(-1)};
 }
 // [/rows]
 
@@ -129,27 +129,26 @@ inline ScalarType accumulate_dtype(const Tensor& input) {
 }
 
 // Room for the reciprocal RMS of each row.
-inline Tensor new_rrms(const Tensor& input) {
+inline Tensor new_rrms(const char* op, const Tensor& input) {
   const auto sizes = input.sizes();
-  const torch::headeronly::IntHeaderOnlyArrayRef rows(sizes.data(), sizes.size() - 1);
+  const Sizes rows(sizes.data(), sizes.size() - 1);
   const auto dtype = accumulate_dtype(input);
   return input.numel() == 0  // no kernel runs that would write it
-             ? torch::stable::new_zeros(input, rows, dtype)
-             : torch::stable::new_empty(input, rows, dtype);
+             ? new_zeros(op, input, rows, dtype)
+             : new_empty(op, input, rows, dtype);
 }
 
 // Calls `function` with a typed pointer to the weight: null, the input's type, or, for
 // any other dtype, converted to the type that sums run in.
 template <typename scalar_t, typename Function>
-void with_weight(const std::optional<Tensor>& weight, const Tensor& input,
-                 const Function& function) {
+void with_weight(const char* op, const std::optional<Tensor>& weight,
+                 const Tensor& input, const Function& function) {
   if (!weight) return function(static_cast<const scalar_t*>(nullptr));
   if (weight->scalar_type() == input.scalar_type()) {
-    const Tensor same = torch::stable::contiguous(*weight);
+    const Tensor same = contiguous(op, *weight);
     return function(data_of<scalar_t>(same));
   }
-  const Tensor converted =
-      torch::stable::contiguous(torch::stable::to(*weight, accumulate_dtype(input)));
+  const Tensor converted = contiguous(op, to(op, *weight, accumulate_dtype(input)));
   function(data_of<accumulate_t<scalar_t>>(converted));
 }
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
+
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -51,5 +53,5 @@ def _backward(ctx, grad: Tensor) -> Tensor:
     return grad
 
 
-torch.library.register_autograd("opbook::add_one", _backward)
+register_autograd("opbook::add_one", _backward)
 # [/autograd]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
 from opbook.ops.rms_norm import (
     _accumulate_dtype,
     _check_kinds,
@@ -149,7 +150,7 @@ def _needs(ctx) -> tuple[bool, bool, bool]:
     return (*ctx.needs_input_grad, False)[:3]
 
 
-torch.library.register_autograd(
+register_autograd(
     "opbook::add_rms_norm_forward", _backward_forward, setup_context=_setup_forward
 )
 # [/autograd]
@@ -171,4 +172,4 @@ def _backward(ctx, grad_output, grad_sum):
     return _gradients(ctx, grad_output, grad_sum, sum, weight, rrms)
 
 
-torch.library.register_autograd("opbook::add_rms_norm", _backward, setup_context=_setup)
+register_autograd("opbook::add_rms_norm", _backward, setup_context=_setup)

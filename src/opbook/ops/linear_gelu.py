@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
+
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DEVICES = ("cpu", "cuda")  # where the operator has a kernel
 
@@ -55,11 +57,12 @@ def linear_gelu(
     _check_kinds(input, weight, bias, approximate)
     if _takes_pytorchs_path(input, weight, bias):
         return F.gelu(F.linear(input, weight, bias), approximate=approximate)
+    tanh_form = _is_tanh_form(approximate)
     if _needs_grad(input, weight, bias):
         return torch.ops.opbook.linear_gelu_for_backward(
-            input, weight, bias, approximate
+            input, weight, bias, tanh_form
         )[0]
-    return torch.ops.opbook.linear_gelu(input, weight, bias, approximate)
+    return torch.ops.opbook.linear_gelu(input, weight, bias, tanh_form)
 
 
 # [/interface]
@@ -92,6 +95,17 @@ def _check_kinds(input, weight, bias, approximate) -> None:
         )
 
 
+def _is_tanh_form(approximate: str) -> bool:
+    torch._check(
+        approximate in ("none", "tanh"),
+        lambda: (
+            "opbook.linear_gelu: expected approximate to be 'none' or 'tanh', "
+            f"but got {approximate!r}"
+        ),
+    )
+    return approximate == "tanh"
+
+
 def _takes_pytorchs_path(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Tell what ``F.linear`` may accept although the operator does not."""
     device = input.device.type
@@ -112,10 +126,10 @@ def _(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    approximate: str = "none",
+    tanh_form: bool = False,
 ) -> Tensor:
     """Shape, dtype, device and strides of the result, and the real kernel's errors."""
-    _check(input, weight, bias, approximate)
+    _check(input, weight, bias)
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
 
 
@@ -124,10 +138,10 @@ def _(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    approximate: str = "none",
+    tanh_form: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Output and pre-activation are two tensors of one description."""
-    _check(input, weight, bias, approximate)
+    _check(input, weight, bias)
     shape = (*input.shape[:-1], weight.shape[0])
     return input.new_empty(shape), input.new_empty(shape)
 
@@ -135,7 +149,7 @@ def _(
 # [/fake]
 
 
-def _check(input, weight, bias, approximate) -> None:
+def _check(input, weight, bias) -> None:
     name = "opbook::linear_gelu"
     torch._check(
         input.dim() >= 1,
@@ -176,19 +190,12 @@ def _check(input, weight, bias, approximate) -> None:
                 f"input's dtype, {input.dtype}, but got {tensor.dtype}"
             ),
         )
-    torch._check(
-        approximate in ("none", "tanh"),
-        lambda: (
-            f"{name}: expected approximate to be 'none' or 'tanh', "
-            f"but got {approximate!r}"
-        ),
-    )
 
 
 # [backward]
 def _save(ctx, inputs, output) -> None:
     """Keep what the gradients asked for are functions of, and nothing else."""
-    input, weight, _, ctx.approximate = inputs
+    input, weight, _, ctx.tanh_form = inputs
     _, preactivation = output
     needs_input, needs_weight, _ = _needs(ctx)
     ctx.save_for_backward(
@@ -203,7 +210,7 @@ def _backward(ctx, grad_output, grad_preactivation):
     """Compose differentiable operators, so that second derivatives are right too."""
     input, weight, preactivation = ctx.saved_tensors
     if grad_output is not None:
-        grad = _gelu_backward(grad_output, preactivation, ctx.approximate)
+        grad = _gelu_backward(grad_output, preactivation, ctx.tanh_form)
         # A second backward comes here through the saved pre-activation.
         grad_preactivation = (
             grad if grad_preactivation is None else grad + grad_preactivation
@@ -219,9 +226,9 @@ def _needs(ctx) -> tuple[bool, bool, bool]:
     return (*ctx.needs_input_grad, False)[:3]
 
 
-def _gelu_backward(grad_output, preactivation, approximate):
+def _gelu_backward(grad_output, preactivation, tanh_form):
     return torch.ops.aten.gelu_backward(
-        grad_output, preactivation, approximate=approximate
+        grad_output, preactivation, approximate="tanh" if tanh_form else "none"
     )
 
 
@@ -241,15 +248,13 @@ def _as_matrix(tensor: Tensor) -> Tensor:
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
-torch.library.register_autograd(
-    "opbook::linear_gelu_for_backward", _backward, setup_context=_save
-)
+register_autograd("opbook::linear_gelu_for_backward", _backward, setup_context=_save)
 # [/backward]
 
 
 # [recompute]
 def _save_inputs(ctx, inputs, output) -> None:
-    input, weight, bias, ctx.approximate = inputs
+    input, weight, bias, ctx.tanh_form = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(input, weight, bias)
 
@@ -260,11 +265,11 @@ def _recompute_and_backward(ctx, grad_output):
         return None, None, None, None
     input, weight, bias = ctx.saved_tensors
     preactivation = F.linear(input, weight, bias)
-    grad = _gelu_backward(grad_output, preactivation, ctx.approximate)
+    grad = _gelu_backward(grad_output, preactivation, ctx.tanh_form)
     return *_linear_backward(ctx, grad, input, weight), None
 
 
-torch.library.register_autograd(
+register_autograd(
     "opbook::linear_gelu", _recompute_and_backward, setup_context=_save_inputs
 )
 # [/recompute]

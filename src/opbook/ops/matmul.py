@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
+
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -97,5 +99,5 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 for _name in ("opbook::matmul", "opbook::matmul_naive"):
     torch.library.register_fake(_name, _fake)
-    torch.library.register_autograd(_name, _backward, setup_context=_setup_context)
+    register_autograd(_name, _backward, setup_context=_setup_context)
 # [/autograd]

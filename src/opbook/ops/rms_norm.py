@@ -5,6 +5,8 @@ import numbers
 import torch
 from torch import Tensor
 
+from opbook.forward_mode import has_tangent, refuse_tangents, register_autograd
+
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -114,7 +116,8 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
 def _is_number(value) -> bool:
     """Tensors of one number count, but none whose gradient or other half is lost."""
     if isinstance(value, Tensor):
-        return value.dim() == 0 and not (value.requires_grad or value.is_complex())
+        lost = value.requires_grad or has_tangent(value) or value.is_complex()
+        return value.dim() == 0 and not lost
     return isinstance(value, numbers.Real | torch.SymFloat)
 
 
@@ -188,7 +191,7 @@ def _(grad, input, weight, rrms, need_input, need_weight, added=None):
 
 @torch.library.register_fake("opbook::rms_norm_")
 def _(input, weight=None, eps=None):
-    torch.ops.opbook.rms_norm(input, weight, eps)  # for its checks
+    _check_shapes(input, weight, "opbook::rms_norm_")
 
 
 # [/fake_gradient]
@@ -228,7 +231,7 @@ def _gradients(ctx, grad, input, weight, rrms):
     )
 
 
-torch.library.register_autograd(
+register_autograd(
     "opbook::rms_norm_forward", _backward_forward, setup_context=_setup_forward
 )
 # [/autograd]
@@ -276,8 +279,8 @@ def _refuse(ctx, *grads):
     )
 
 
-torch.library.register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
-torch.library.register_autograd("opbook::rms_norm_backward", _refuse)
+register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
+register_autograd("opbook::rms_norm_backward", _refuse)
 # [/autograd_rest]
 
 
@@ -291,6 +294,7 @@ def _in_place_under_autograd(keyset, input, weight=None, eps=None):
     It refuses leaves that require grad and rebases views. A kernel registered for a
     mutating schema does none of this: its gradient would be silently wrong.
     """
+    refuse_tangents("opbook::rms_norm_", input, weight)
     if _needs_grad(input, weight):
         # Backward keeps the clone, for the input is about to change.
         input.copy_(rms_norm(input.clone(), weight, eps))
