@@ -18,6 +18,8 @@ using gpuStream_t = hipStream_t;
 #define gpuSuccess hipSuccess
 #elif defined(__CUDACC__)
 #include <cuda_runtime.h>
+
+#include <string>
 #define OPBOOK_GPU_COMPILER 1
 using gpuStream_t = cudaStream_t;
 #define gpuDeviceGetAttribute cudaDeviceGetAttribute
@@ -133,10 +135,35 @@ inline int multiprocessors() {
   return count;
 }
 
+#if defined(__CUDA_ARCH_LIST__)
+// What CUDA's words for a kernel without code for the device leave out. nvcc makes the
+// list: 900 is compute capability 9.0.
+inline const char* no_code_for_device(const char* words) {
+  constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
+  static thread_local std::string text;
+  int device = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  const auto name = [](int major, int minor) {
+    return std::to_string(major) + "." + std::to_string(minor);
+  };
+  text = std::string(words) + ": the device has compute capability " +
+         name(major, minor) + ", the kernels are compiled for";
+  for (const int arch : kCompiledFor) text += " " + name(arch / 100, arch / 10 % 10);
+  return text.c_str();
+}
+#endif
+
 // Null, or what went wrong: the last launch could not start, or something before it
 // failed and nobody asked.
 inline const char* launch_error() {
   const auto status = gpuGetLastError();
+#if defined(__CUDA_ARCH_LIST__)
+  if (status == cudaErrorNoKernelImageForDevice) {
+    return no_code_for_device(cudaGetErrorString(status));
+  }
+#endif
   return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
 }
 

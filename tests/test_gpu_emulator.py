@@ -314,7 +314,7 @@ def check_matmul(launch, launcher, left, right):
 @pytest.mark.parametrize("launcher", ["matmul", "matmul_naive"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (16, 16, 16), (17, 33, 15), (3, 0, 5)], ids=str
+    "shape", [(1, 1, 1), (16, 16, 16), (17, 33, 15), (3, 0, 5), (17, 5, 33)], ids=str
 )
 def test_matmul(launch, shape, dtype, launcher):
     rows, inner, columns = shape

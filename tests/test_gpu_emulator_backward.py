@@ -1,10 +1,13 @@
 """The gradients' GPU kernels on the CPU, in the manner of test_gpu_emulator.py."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from emulated import missing_tool
+from emulator_fixtures import CSRC
 from operands import (
     DTYPES,
     HIDDEN,
@@ -15,6 +18,18 @@ from operands import (
     sum_dtype,
     weights,
 )
+
+PLAN = """
+namespace opbook {
+const char* launch_plan(int64_t rows, int64_t hidden, double* found, void*) {
+  const Plan plan = plan_for<float>(rows, hidden);
+  found[0] = plan.kernel == Kernel::kAnyRow;
+  found[1] = plan.chunks;
+  found[2] = plan.block.y;
+  return nullptr;
+}
+}  // namespace opbook
+"""
 
 pytest_plugins = "emulator_fixtures"
 pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
@@ -89,6 +104,28 @@ def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch):
 
 def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
     check_rms_norm_backward(launch, far_apart(), far_apart(), torch.randn(128))
+
+
+@pytest.fixture(scope="module")
+def plan(built, tmp_path_factory):
+    """The launcher's own source, asked how it would divide the work."""
+    source = CSRC / "rms_norm/rms_norm_backward.cu"
+    text = source.read_text().replace('"rms_norm_b', f'"{source.parent}/rms_norm_b')
+    copy = tmp_path_factory.mktemp("plan") / "plan.cu"
+    copy.write_text(text + PLAN)
+    return functools.partial(built(copy, 64).launch, "launch_plan")
+
+
+@pytest.mark.parametrize("hidden", [4, 200, 4096])
+def test_rms_norm_backward_counts_rows_in_an_int_as_far_as_one_reaches(plan, hidden):
+    """A block goes on to the row that is as many rows away as the grid has."""
+    for rows in (2**20, 2**30, 2**30 + 1, 2**31 + 1):
+        found = torch.zeros(3, dtype=torch.float64)
+        plan(rows, hidden, found)
+        any_row, chunks, rows_of_block = map(int, found)
+        assert any_row or rows - 1 + chunks * rows_of_block < 2**31
+        assert any_row == (rows > 2**30)
+        assert 1 <= chunks <= rows
 
 
 ONE_GRADIENT = [(1, 128), (5, 33), (5, 128), (300, 128)]

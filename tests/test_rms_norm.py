@@ -235,6 +235,18 @@ def test_compiles_without_a_graph_break(device, backend):
 # [/compile]
 
 
+@pytest.mark.parametrize("eps_of", [lambda n: n, lambda n: n / 7], ids=["int", "float"])
+def test_exports_an_eps_made_from_a_size(device, eps_of):
+    class Normalize(torch.nn.Module):
+        def forward(self, input):
+            return opbook.rms_norm(input, None, eps_of(input.shape[0]))
+
+    input = torch.randn(6, 40, device=device)
+    sizes = {0: torch.export.Dim.AUTO}
+    exported = torch.export.export(Normalize(), (input,), dynamic_shapes=(sizes,))
+    assert_close(exported.module()(input), eager(input, None, eps_of(6)))
+
+
 LAST_ROW_OF_A_LARGE_TENSOR = """
 import sys, torch, opbook
 rows, hidden = 65537, 32768  # 2^31 + 32768 elements

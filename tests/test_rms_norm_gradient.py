@@ -68,9 +68,13 @@ def test_no_chunk_is_read_before_it_is_written(rows, hidden):
         check_against_exact(grad, input, weight)
 
 
-def test_many_long_rows(device):
-    input, grad = torch.randn(2, 150, 24576, device=device, dtype=torch.bfloat16)
-    weight = torch.randn(24576, device=device, dtype=torch.bfloat16)
+# The longest row that a cluster of blocks holds has 16,384 vectors of 8 elements.
+@pytest.mark.parametrize(
+    ("rows", "hidden"), [(150, 24576), (5, 8 * 16384), (5, 8 * 16385)]
+)
+def test_long_rows(device, rows, hidden):
+    input, grad = torch.randn(2, rows, hidden, device=device, dtype=torch.bfloat16)
+    weight = torch.randn(hidden, device=device, dtype=torch.bfloat16)
     check_against_exact(grad, input, weight)
 
 
@@ -192,14 +196,25 @@ def test_a_gradient_of_the_backward_operator_is_refused(device):
 
 
 @pytest.mark.parametrize("rows", [8, 300])
-def test_weight_of_another_dtype_gets_a_gradient_of_its_dtype(device, rows):
-    input = torch.randn(rows, 24, device=device, dtype=torch.bfloat16)
-    weight = torch.randn(24, device=device)
+@pytest.mark.parametrize(
+    ("dtype", "weight_dtype"),
+    [pair for pair in itertools.product(DTYPES, repeat=2) if pair[0] != pair[1]],
+    ids=str,
+)
+def test_weight_of_another_dtype_gets_a_gradient_of_its_dtype(
+    device, rows, dtype, weight_dtype
+):
+    """The kernels write fp32 or fp64: also for two half types, which are as wide."""
+    input = torch.randn(rows, 24, device=device, dtype=dtype)
+    weight = torch.randn(24, device=device, dtype=weight_dtype)
     grad = torch.randn_like(input)
-    _, grad_weight = gradients(opbook.rms_norm, grad, input, weight)
+    _, grad_weight = gradients(
+        lambda x, w: opbook.rms_norm(x, w, EPS), grad, input, weight
+    )
     _, exact = exact_gradients(grad, input, weight)
-    assert grad_weight.dtype == torch.float32
-    torch.testing.assert_close(grad_weight.double(), exact, rtol=1e-4, atol=1e-4)
+    assert grad_weight.dtype == weight_dtype
+    rtol = max(1e-4, torch.finfo(weight_dtype).eps)
+    torch.testing.assert_close(grad_weight.double(), exact, rtol=rtol, atol=1e-4)
 
 
 def test_a_complex_input_keeps_eagers_gradient(device):
@@ -241,7 +256,8 @@ def test_opcheck(device, layout):
         torch.library.opcheck(op, (input, weight))
     with torch.no_grad():
         half = torch.randn(3, 8, device=device, dtype=torch.bfloat16)
-        for x, w in ((input, weight), (half, None), (half, half[0].clone())):
+        weights = None, half[0].clone(), half[0].half(), half[0].float()
+        for x, w in ((input, weight), *((half, weight) for weight in weights)):
             _, rrms = ops.rms_norm_forward(x, w)
             for needs in itertools.product((True, False), repeat=2):
                 args = (torch.ones_like(x), x, w, rrms, *needs)
@@ -288,6 +304,13 @@ def test_in_place_equals_eager_and_keeps_strides(device, layout, dtype):
     assert opbook.rms_norm_(input) is input
     assert input.stride() == strides
     assert input._version > version
+    assert_close(input, expected)
+
+
+def test_in_place_of_a_complex_tensor(device):
+    input = torch.randn(6, 40, dtype=torch.complex64, device=device)
+    expected = eager(input)
+    assert opbook.rms_norm_(input) is input
     assert_close(input, expected)
 
 
@@ -367,7 +390,26 @@ IN_PLACE_ERRORS = {
     "expanded": lambda x: (x[:1].expand(6, 40), None),
     "weight_inside_input": lambda x: (x, x[2]),
     "view_of_leaf": lambda x: (x.requires_grad_()[1:], None),
+    "weight_begins_at_the_last_element": lambda x: side_by_side(x, shared=1),
+    "weight_ends_at_the_first_element": lambda x: side_by_side(x, True, shared=1),
 }
+
+
+def side_by_side(x, weight_first=False, shared=0):
+    """Input and weight in one piece of memory, with elements that both have."""
+    hidden = x.shape[1]
+    memory = x.new_ones(x.numel() + hidden - shared)
+    begin = hidden - shared if weight_first else 0
+    input = memory[begin : begin + x.numel()].view_as(x).copy_(x)
+    return input, memory[:hidden] if weight_first else memory[-hidden:]
+
+
+@pytest.mark.parametrize("weight_first", [False, True])
+def test_in_place_with_a_weight_beside_the_input(device, weight_first):
+    x = torch.randn(6, 40, device=device)
+    input, weight = side_by_side(x, weight_first)
+    assert_close(opbook.rms_norm_(input, weight), eager(x))
+    assert weight.eq(1).all()
 
 
 @pytest.mark.parametrize("operator", IN_PLACE)

@@ -1,10 +1,17 @@
 """Operators for PyTorch, built by the guide that teaches how to build them."""
 
 import importlib
+import sys
 
 # _C links against torch's libraries, which are in memory once torch is imported.
-import torch  # noqa: F401
+import torch
 
+if f"{__name__}._C" not in sys.modules and hasattr(torch.ops.opbook, "rms_norm"):
+    # To register an operator twice ends the process, with no exception to catch.
+    raise ImportError(
+        f"cannot load {__path__[0]}: another copy of opbook has registered its "
+        "operators in this process. Load one of the two, in a new process."
+    )
 try:
     from opbook import _C  # noqa: F401  loads the library, which registers operators
 except ImportError as error:

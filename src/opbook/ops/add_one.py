@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from opbook.forward_mode import register_autograd
+from opbook.ops.arguments import check_strided
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -22,6 +23,7 @@ def add_one(input: Tensor) -> Tensor:
 
     Raises:
         TypeError: ``input`` is not a tensor.
+        NotImplementedError: ``input`` is sparse or nested.
 
     Example:
         >>> opbook.add_one(torch.tensor([1.0, 2.5]))
@@ -33,6 +35,7 @@ def add_one(input: Tensor) -> Tensor:
         )
     if input.dtype not in FLOATING:
         return input + 1
+    check_strided("opbook.add_one", "input", input)
     return torch.ops.opbook.add_one(input)
 
 

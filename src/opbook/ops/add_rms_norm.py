@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from opbook.forward_mode import register_autograd
+from opbook.ops.arguments import check_strided
 from opbook.ops.rms_norm import (
     _accumulate_dtype,
     _check_kinds,
@@ -41,7 +42,8 @@ def add_rms_norm(
     Raises:
         TypeError: ``input``, ``residual`` or ``weight`` is no tensor, or ``eps`` no
             real number.
-        NotImplementedError: The dtype or layout of ``input`` has no kernel.
+        NotImplementedError: The dtype of ``input`` has no kernel, or a tensor is sparse
+            or nested.
         RuntimeError: ``input`` has no dimension, or ``residual`` or ``weight`` does not
             fit it.
 
@@ -59,6 +61,7 @@ def add_rms_norm(
         _check_residual(input, residual)
         sum = (input + residual).contiguous()
         return rms_norm(sum, weight, eps), sum
+    check_strided("opbook.add_rms_norm", "residual", residual)
     if _needs_grad(input, residual, weight):
         return torch.ops.opbook.add_rms_norm_forward(input, residual, weight, eps)[:2]
     return torch.ops.opbook.add_rms_norm(input, residual, weight, eps)

@@ -112,7 +112,7 @@ def _takes_pytorchs_path(input: Tensor, weight: Tensor, bias: Tensor | None) -> 
     if device in DEVICES and torch.is_autocast_enabled(device):
         return True  # it is still on inside a kernel, and would lower the product there
     tensors = [tensor for tensor in (input, weight, bias) if tensor is not None]
-    if any(tensor.layout != torch.strided for tensor in tensors):
+    if any(t.layout != torch.strided or t.is_nested for t in tensors):
         return True
     if bias is None or weight.dim() != 2:
         return weight.dim() == 1

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from opbook.forward_mode import register_autograd
+from opbook.ops.arguments import check_strided
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -25,6 +26,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         TypeError: ``input`` or ``other`` is not a tensor.
+        NotImplementedError: ``input`` or ``other`` is sparse or nested.
         RuntimeError: The shapes, dtypes or devices do not fit.
 
     Example:
@@ -39,6 +41,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
             )
     if input.dtype not in FLOATING:
         return torch.mm(input, other)
+    check_strided("opbook.matmul", "input", input)
+    check_strided("opbook.matmul", "other", other)
     return torch.ops.opbook.matmul(input, other)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from opbook.forward_mode import has_tangent, refuse_tangents, register_autograd
+from opbook.ops.arguments import check_strided
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -35,7 +36,8 @@ def rms_norm(
 
     Raises:
         TypeError: ``input`` or ``weight`` is no tensor, or ``eps`` no real number.
-        NotImplementedError: The dtype or layout of ``input`` has no kernel.
+        NotImplementedError: The dtype of ``input`` has no kernel, or a tensor is sparse
+            or nested.
         RuntimeError: ``input`` has no dimension, or the shape, device or dtype of
             ``weight`` does not fit.
 
@@ -111,6 +113,10 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
             f"{op}: input must be fp16, bf16, fp32, fp64 or complex, "
             f"but got {input.dtype}"
         )
+    if not input.dtype.is_complex:  # PyTorch's own path may have it
+        check_strided(op, "input", input)
+        if weight is not None:
+            check_strided(op, "weight", weight)
 
 
 def _is_number(value) -> bool:
@@ -118,7 +124,7 @@ def _is_number(value) -> bool:
     if isinstance(value, Tensor):
         lost = value.requires_grad or has_tangent(value) or value.is_complex()
         return value.dim() == 0 and not lost
-    return isinstance(value, numbers.Real | torch.SymFloat)
+    return isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt)
 
 
 # [/kinds]
