@@ -1,13 +1,13 @@
 """The gradients' GPU kernels on the CPU, in the manner of test_gpu_emulator.py."""
 
 import functools
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from emulated import missing_tool
-from emulator_fixtures import CSRC
 from operands import (
     DTYPES,
     HIDDEN,
@@ -19,6 +19,7 @@ from operands import (
     weights,
 )
 
+CSRC = Path(__file__).parents[1] / "csrc"
 PLAN = """
 namespace opbook {
 const char* launch_plan(int64_t rows, int64_t hidden, double* found, void*) {
