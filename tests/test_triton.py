@@ -77,6 +77,23 @@ CASES = {
     ),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+# Every operator of the namespace, with arguments made of 4 rows of 8.
+CALLS = {case.schema: case.inputs for case in CASES.values()} | {
+    namespace.scale_.default: lambda x: (x, 2.0),
+    namespace.dropout.default: lambda x: (x, 0.5, 3),
+    namespace.softmax_backward.default: lambda x: (x, x),
+    namespace.rms_norm_backward.default: lambda x: (x, x, x[0], x[:, 0].float()),
+}
+every_call = pytest.mark.parametrize("schema", CALLS, ids=lambda op: op._opname)
+
+
+def with_each_tensor(schema, change):
+    """Calls with one tensor changed: the argument's name, and all arguments."""
+    inputs = CALLS[schema](torch.randn(4, 8, device=DEVICE))
+    for place, argument in enumerate(schema._schema.arguments[: len(inputs)]):
+        if isinstance(inputs[place], torch.Tensor):
+            changed = change(inputs[place])
+            yield argument.name, (*inputs[:place], changed, *inputs[place + 1 :])
 
 
 def assert_near(actual, expected, inputs=()):
@@ -257,6 +274,19 @@ def test_gradient_of_rms_norm_of(monkeypatch, shape, warps):
     torch.testing.assert_close(alone, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "eps",
+    [torch.tensor(1e-6, requires_grad=True), torch.tensor(1j), torch.ones(2), 1j, "a"],
+    ids=str,
+)
+def test_eps_whose_gradient_or_other_half_would_be_lost_is_refused(eps):
+    x = torch.ones(3, 4, device=DEVICE)
+    for op in (ops.rms_norm, opbook.rms_norm):
+        with pytest.raises(TypeError, match="rms_norm: eps must be a real number"):
+            op(x, None, eps)
+    assert ops.rms_norm(x, None, torch.tensor(0.5)).equal(ops.rms_norm(x, None, 0.5))
+
+
 @pytest.mark.parametrize("rows", [1, 64, 100])
 def test_short_rows_share_a_program(rows):
     x, w = torch.randn(rows, 24, device=DEVICE), torch.randn(24, device=DEVICE)
@@ -306,6 +336,11 @@ def test_softmax_of_minus_inf_in_the_first_block():
 
 
 # [in_place]
+in_place = pytest.mark.parametrize(
+    "function", [ops.scale_, namespace.scale_], ids=["scale_", "torch.ops"]
+)
+
+
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if not n.startswith("expanded")])
 def test_scale_in_place(layout):
     x = layouts(DEVICE)[layout]
@@ -315,16 +350,21 @@ def test_scale_in_place(layout):
     assert x._version > version
 
 
-def test_scale_in_place_of_a_tensor_with_the_negative_bit():
-    x = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE).conj().imag
-    expected = x * 3
-    assert x.is_neg()
-    torch.testing.assert_close(ops.scale_(x, 3.0), expected)
+@in_place
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_scale_in_place_of_a_tensor_with_the_negative_bit(function, mode):
+    with mode():
+        x = torch.randn(3, 4, dtype=torch.complex64, device=DEVICE).conj().imag
+        expected = x * 3
+        assert x.is_neg()
+        function(x, 3.0)
+        torch.testing.assert_close(x, expected)
 
 
-def test_scale_in_place_of_a_view_compiled_for_any_size(fresh_compiler):
+@in_place
+def test_scale_in_place_of_a_view_compiled_for_any_size(fresh_compiler, function):
     def scaled(x):
-        ops.scale_(x[1:, 1:4], 2.0)
+        function(x[1:, 1:4], 2.0)
         return x + 1
 
     compiled = torch.compile(scaled, fullgraph=True, dynamic=True)
@@ -335,23 +375,34 @@ def test_scale_in_place_of_a_view_compiled_for_any_size(fresh_compiler):
         torch.testing.assert_close(got, want)
 
 
-def test_scale_in_place_under_autograd():
+@in_place
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scale_in_place_under_autograd(function, compiled):
+    def scaled(leaf, function):
+        hidden = leaf * 2
+        function(hidden[1:], 5.0)  # a view: its base has to hear of it
+        return hidden.square().sum()
+
+    torch.compiler.reset()
+    ours = torch.compile(scaled, backend="aot_eager") if compiled else scaled
     leaf = torch.ones(3, device=DEVICE, requires_grad=True)
-    hidden = leaf * 2
-    ops.scale_(hidden, 5.0)
-    hidden.square().sum().backward()
-    torch.testing.assert_close(leaf.grad, torch.full_like(leaf, 2 * 10 * 10.0))
+    (actual,) = torch.autograd.grad(ours(leaf, function), leaf)
+    (expected,) = torch.autograd.grad(scaled(leaf, torch.Tensor.mul_), leaf)
+    torch.testing.assert_close(actual, expected)
 
 
-def test_scale_in_place_refuses_what_eager_refuses():
+@in_place
+def test_scale_in_place_refuses_what_eager_refuses(function):
     for bad in (
         torch.ones(3, device=DEVICE, requires_grad=True),
         torch.ones(1, device=DEVICE).expand(3),
     ):
         expected = outcome(bad.mul_, 2.0)
         assert isinstance(expected, RuntimeError)
+        before = bad.tolist()
         with pytest.raises(RuntimeError):
-            ops.scale_(bad, 2.0)
+            function(bad, 2.0)
+        assert bad.tolist() == before
 
 
 def test_scale_in_place_of_a_tensor_made_in_inference_mode():
@@ -420,6 +471,66 @@ def test_what_is_no_tensor_is_refused_by_name(case):
         case.schema(None, *others)
 
 
+@in_place
+def test_a_list_is_refused_by_name(function):
+    with pytest.raises(RuntimeError, match=r"scale_\(\) .* for argument 'input'"):
+        function([1.0], 2.0)
+
+
+def jagged(rows):
+    return torch.nested.nested_tensor([rows[:1], rows], layout=torch.jagged)
+
+
+@every_call
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (torch.Tensor.to_sparse, "torch.sparse_coo"),
+        (lambda x: x.reshape(1, -1).to_sparse_csr(), "torch.sparse_csr"),
+        (jagged, "nested"),
+        (lambda x: torch.nested.nested_tensor(list(x.unbind())), "nested"),
+    ],
+    ids=["coo", "csr", "jagged", "nested"],
+)
+@pytest.mark.filterwarnings("ignore:.*(prototype|Sparse CSR)")
+def test_tensors_without_strides_are_refused_by_name(schema, change, kind):
+    op = rf"(opbook\.triton\.|opbook_triton::){schema._opname.removesuffix('_forward')}"
+    for name, inputs in with_each_tensor(schema, change):
+        with pytest.raises(
+            NotImplementedError, match=f"{op}: {name} must be a strided.*{kind}"
+        ):
+            schema(*inputs)
+
+
+@every_call
+def test_tensors_on_the_cpu_are_refused_where_triton_compiles(monkeypatch, schema):
+    monkeypatch.setattr(ops.launch, "INTERPRETED", False)
+    inputs = CALLS[schema](torch.randn(4, 8))
+    with pytest.raises(RuntimeError, match=r": \w+ must be on a GPU, but is on cpu"):
+        schema(*inputs)
+
+
+@every_call
+def test_tensors_on_two_devices_are_refused(schema):
+    _, *others = with_each_tensor(schema, lambda x: x.to("meta"))
+    for _, inputs in others:
+        with pytest.raises(RuntimeError, match=r"expected \w+ on \S+, but got"):
+            schema(*inputs)
+
+
+@pytest.mark.parametrize("op", ["softmax_backward", "rms_norm_backward"])
+def test_gradients_that_do_not_fit_are_refused(op):
+    schema = getattr(namespace, op).default
+    _, *others = with_each_tensor(schema, lambda x: x[..., :-1])
+    first, *_ = with_each_tensor(schema, lambda x: x[:-1])
+    for _, inputs in (first, *others):
+        with pytest.raises(RuntimeError, match=rf"{op}: expected \w+ of shape"):
+            schema(*inputs)
+    for _, inputs in with_each_tensor(schema, torch.Tensor.double):
+        with pytest.raises(RuntimeError, match=f"{op}: .* got torch.float64"):
+            schema(*inputs)
+
+
 def test_shapes_that_do_not_fit():
     x = torch.ones(4, 8, device=DEVICE)
     with pytest.raises(RuntimeError, match=r"weight of shape \[8\], but got \[7\]"):
@@ -434,12 +545,6 @@ def test_shapes_that_do_not_fit():
 
 
 # [/errors]
-
-
-@needs_gpu
-def test_cpu_tensors_are_refused_where_triton_compiles():
-    with pytest.raises(RuntimeError, match="must be on a GPU"):
-        ops.scale(torch.ones(3), 2.0)
 
 
 @needs_gpu

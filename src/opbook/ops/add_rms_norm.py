@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from opbook.checks import check_strided
 from opbook.forward_mode import register_autograd
-from opbook.ops.arguments import check_strided
 from opbook.ops.rms_norm import (
     _accumulate_dtype,
     _check_kinds,

@@ -1,12 +1,10 @@
 """RMSNorm: interface, fake kernels and autograd of ``torch.ops.opbook.rms_norm``."""
 
-import numbers
-
 import torch
 from torch import Tensor
 
-from opbook.forward_mode import has_tangent, refuse_tangents, register_autograd
-from opbook.ops.arguments import check_strided
+from opbook.checks import check_strided, is_number
+from opbook.forward_mode import refuse_tangents, register_autograd
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -104,7 +102,7 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
         raise TypeError(
             f"{op}: weight must be a Tensor or None, but got {type(weight).__name__}"
         )
-    if not (eps is None or _is_number(eps)):
+    if not (eps is None or is_number(eps)):
         raise TypeError(
             f"{op}: eps must be a real number or None, but got {type(eps).__name__}"
         )
@@ -117,14 +115,6 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
         check_strided(op, "input", input)
         if weight is not None:
             check_strided(op, "weight", weight)
-
-
-def _is_number(value) -> bool:
-    """Tensors of one number count, but none whose gradient or other half is lost."""
-    if isinstance(value, Tensor):
-        lost = value.requires_grad or has_tangent(value) or value.is_complex()
-        return value.dim() == 0 and not lost
-    return isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt)
 
 
 # [/kinds]

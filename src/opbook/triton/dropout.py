@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.triton.launch import check_input, device_of
+from opbook.triton.launch import check_input, device_of, refuse_nested
 
 BLOCK = 1024
 
@@ -69,6 +69,9 @@ def _check(input: Tensor, p: float) -> None:
     check_input("opbook.triton.dropout", "input", input)
     if not 0 <= p < 1:
         raise ValueError(f"opbook.triton.dropout: p must be in [0, 1), but is {p}")
+
+
+refuse_nested(dropout)
 
 
 @dropout.register_fake

@@ -1,10 +1,12 @@
 """What every Triton operator does before it launches: checks, device, block size."""
 
 import contextlib
+from collections.abc import Sequence
 
 import torch
 import triton
 from torch import Tensor
+from torch.library import CustomOpDef
 
 # A Python float reaches a Triton kernel as fp32, which would round the numbers that go
 # with an fp64 tensor. So fp64 is refused, by name.
@@ -13,6 +15,7 @@ FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 INTERPRETED = triton.knobs.runtime.interpret
 # More elements in one block than this do not fit the registers of its threads.
 MAX_BLOCK = 16384
+library = torch.library.Library("opbook_triton", "IMPL")
 
 
 # [checks]
@@ -21,7 +24,8 @@ def check_input(op: str, name: str, value: Tensor) -> None:
 
     Raises:
         TypeError: It is no tensor.
-        NotImplementedError: Its dtype is not a floating one that the kernels know.
+        NotImplementedError: It is sparse or nested, or its dtype is not a floating one
+            that the kernels know.
         RuntimeError: It is on a device that Triton does not run on here.
     """
     _check_tensor(op, name, value)
@@ -36,11 +40,19 @@ def check_input(op: str, name: str, value: Tensor) -> None:
         )
 
 
-def check_like(op: str, name: str, value: Tensor, input: Tensor, shape) -> None:
-    """Refuse a second tensor whose shape or device does not fit the input.
+def check_like(
+    op: str,
+    name: str,
+    value: Tensor,
+    input: Tensor,
+    shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Refuse a second tensor whose shape, device or dtype does not fit the input.
 
     Raises:
         TypeError: It is no tensor.
+        NotImplementedError: It is sparse or nested.
         RuntimeError: With the operator, the argument, and both values.
     """
     _check_tensor(op, name, value)
@@ -52,15 +64,30 @@ def check_like(op: str, name: str, value: Tensor, input: Tensor, shape) -> None:
         raise RuntimeError(
             f"{op}: expected {name} on {input.device}, but got {value.device}"
         )
+    if dtype is not None and value.dtype != dtype:
+        raise RuntimeError(f"{op}: expected {name} of {dtype}, but got {value.dtype}")
 
 
 def _check_tensor(op: str, name: str, value) -> None:
     if not isinstance(value, Tensor):
         kind = type(value).__name__
         raise TypeError(f"{op}: {name} must be a Tensor, but got {kind}")
+    if value.layout != torch.strided or value.is_nested:
+        layout = "nested" if value.is_nested else value.layout
+        raise NotImplementedError(
+            f"{op}: {name} must be a strided tensor, but its layout is {layout}"
+        )
 
 
 # [/checks]
+
+
+def refuse_nested(op: CustomOpDef) -> None:
+    """Let the operator's own checks refuse a nested tensor, with the argument's name.
+
+    Without this the checks never see it: PyTorch finds no kernel, and says only that.
+    """
+    library.impl(op._opoverload, op._init_fn, "AutogradNestedTensor")
 
 
 # [device]

@@ -8,7 +8,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.triton.launch import INTERPRETED, check_input, check_like, device_of
+from opbook.triton.launch import (
+    INTERPRETED,
+    check_input,
+    check_like,
+    device_of,
+    refuse_nested,
+)
 
 # [configs]
 CONFIGS = [
@@ -126,7 +132,10 @@ def _check_product(a: Tensor, b: Tensor) -> None:
             f"but got {list(a.shape)} and {list(b.shape)}"
         ),
     )
-    _check_same(op, "b", b, a)
+    check_like(op, "b", b, a, b.shape, a.dtype)
+
+
+refuse_nested(matmul)
 
 
 @matmul.register_fake
@@ -148,14 +157,6 @@ def _backward_matmul(ctx, grad: Tensor):
 
 matmul.register_autograd(_backward_matmul, setup_context=_save_matmul)
 # [/matmul]
-
-
-def _check_same(op: str, name: str, value: Tensor, input: Tensor) -> None:
-    check_like(op, name, value, input, value.shape)
-    torch._check(
-        value.dtype == input.dtype,
-        lambda: f"{op}: expected {name} of {input.dtype}, but got {value.dtype}",
-    )
 
 
 # [linear_gelu]
@@ -198,10 +199,12 @@ def _check_layer(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             f"but got {list(input.shape)} and {list(weight.shape)}"
         ),
     )
-    _check_same(op, "weight", weight, input)
+    check_like(op, "weight", weight, input, weight.shape, input.dtype)
     if bias is not None:
-        check_like(op, "bias", bias, input, weight.shape[:1])
-        _check_same(op, "bias", bias, input)
+        check_like(op, "bias", bias, input, weight.shape[:1], input.dtype)
+
+
+refuse_nested(linear_gelu)
 
 
 @linear_gelu.register_fake

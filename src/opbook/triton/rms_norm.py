@@ -5,16 +5,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.checks import is_number
 from opbook.triton.launch import (
     block_of,
     check_input,
     check_like,
     device_of,
+    refuse_nested,
     rows_of,
     warps_of,
 )
 
-OP = "opbook.triton.rms_norm"
 # Elements that a program takes at once, if its rows are short. Its four warps have two
 # vectors of bf16 a thread, or one where a warp has 64 lanes.
 TILE = 2048
@@ -155,9 +156,15 @@ def rms_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> 
         A contiguous tensor of ``input``'s shape and dtype. Sums run in fp32.
 
     Raises:
-        NotImplementedError: Another dtype.
+        TypeError: ``eps`` is no real number, or is a tensor that requires grad.
+        NotImplementedError: Another dtype, or a sparse or nested tensor.
         RuntimeError: A shape or a device does not fit.
     """
+    if not is_number(eps):
+        raise TypeError(
+            "opbook.triton.rms_norm: eps must be a real number, "
+            f"but got {type(eps).__name__}"
+        )
     return rms_norm_forward(input, weight, eps)[0]
 
 
@@ -166,7 +173,7 @@ def rms_norm_forward(
     input: Tensor, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Compute :func:`rms_norm`, and the fp32 ``rrms`` of each row for backward."""
-    _check(input, weight)
+    _check_forward(input, weight)
     input = input.contiguous()
     output = torch.empty_like(input)
     rrms = input.new_empty(input.shape[:-1], dtype=torch.float32)
@@ -195,20 +202,27 @@ def _contiguous(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.contiguous()
 
 
-def _check(input: Tensor, weight: Tensor | None) -> None:
-    check_input(OP, "input", input)
+def _check(op: str, input: Tensor, weight: Tensor | None) -> None:
+    check_input(op, "input", input)
     torch._check(
         input.dim() >= 1,
-        lambda: f"{OP}: expected input to have at least 1 dimension, but got shape []",
+        lambda: f"{op}: expected input to have at least 1 dimension, but got shape []",
     )
     if weight is not None:
-        check_input(OP, "weight", weight)
-        check_like(OP, "weight", weight, input, input.shape[-1:])
+        check_input(op, "weight", weight)
+        check_like(op, "weight", weight, input, input.shape[-1:])
+
+
+def _check_forward(input: Tensor, weight: Tensor | None) -> None:
+    _check("opbook.triton.rms_norm", input, weight)
+
+
+refuse_nested(rms_norm_forward)
 
 
 @rms_norm_forward.register_fake
 def _(input, weight, eps):
-    _check(input, weight)
+    _check_forward(input, weight)
     output = torch.empty_like(input, memory_format=torch.contiguous_format)
     return output, input.new_empty(input.shape[:-1], dtype=torch.float32)
 
@@ -218,6 +232,7 @@ def rms_norm_backward(
     grad: Tensor, input: Tensor, weight: Tensor | None, rrms: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of :func:`rms_norm` by input and, in fp32, by weight (or empty)."""
+    _check_backward(grad, input, weight, rrms)
     grad, input = grad.contiguous(), input.contiguous()
     grad_input = torch.empty_like(input)
     rows, hidden = rows_of(input)
@@ -249,8 +264,21 @@ def rms_norm_backward(
     return grad_input, partial if weight is None else partial.sum(0)
 
 
+def _check_backward(
+    grad: Tensor, input: Tensor, weight: Tensor | None, rrms: Tensor
+) -> None:
+    op = "opbook_triton::rms_norm_backward"
+    _check(op, input, weight)
+    check_like(op, "grad", grad, input, input.shape, input.dtype)
+    check_like(op, "rrms", rrms, input, input.shape[:-1], torch.float32)
+
+
+refuse_nested(rms_norm_backward)
+
+
 @rms_norm_backward.register_fake
 def _(grad, input, weight, rrms):
+    _check_backward(grad, input, weight, rrms)
     grad_input = torch.empty_like(input, memory_format=torch.contiguous_format)
     shape = (0,) if weight is None else weight.shape
     return grad_input, input.new_empty(shape, dtype=torch.float32)

@@ -5,7 +5,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.triton.launch import check_input, device_of, needs_grad
+from opbook.triton.launch import (
+    check_input,
+    device_of,
+    library,
+    needs_grad,
+    refuse_nested,
+)
 
 BLOCK = 1024
 
@@ -64,6 +70,9 @@ def scale(input: Tensor, factor: float) -> Tensor:
 # [/operator]
 
 
+refuse_nested(scale)
+
+
 # [fake]
 @scale.register_fake
 def _(input: Tensor, factor: float) -> Tensor:
@@ -108,6 +117,33 @@ def _(input: Tensor, factor: float) -> None:
     check_input("opbook.triton.scale_", "input", input)
 
 
+refuse_nested(scale_in_place)
+
+
+def _under_autograd(keyset, input: Tensor, factor: float) -> None:
+    """Let ``copy_`` do what an in-place operator owes autograd.
+
+    It refuses leaves that require grad, and views and their bases hear of the gradient.
+    Inductor loses an offset that is no number (pytorch#198068), but not of ``copy_``.
+    """
+    if needs_grad(input) or isinstance(input.storage_offset(), torch.SymInt):
+        _with_copy(input, factor)
+        return
+    with torch._C._AutoDispatchBelowAutograd():
+        torch.ops.opbook_triton.scale_.default.redispatch(
+            keyset & torch._C._after_autograd_keyset, input, factor
+        )
+
+
+def _with_copy(input: Tensor, factor: float) -> None:
+    input.copy_(scale(input, factor))
+
+
+library.impl("scale_", _under_autograd, "Autograd", with_keyset=True)
+# What PyTorch does for a negative bit needs an operator that returns its input.
+library.impl("scale_", _with_copy, "Negative")
+
+
 def scale_(input: Tensor, factor: float) -> Tensor:
     """In-place version of :func:`scale`.
 
@@ -122,10 +158,6 @@ def scale_(input: Tensor, factor: float) -> Tensor:
         RuntimeError: Also for a leaf that requires grad, for expanded ``input``, and
             outside inference mode for one that was made in it.
     """
-    # A mutating operator has no gradient of its own; copy_ has. It also knows what
-    # inductor and the negative bit make of views: see "Write to an input".
-    if needs_grad(input) or torch.compiler.is_compiling() or input.is_neg():
-        return input.copy_(scale(input, factor))
     scale_in_place(input, factor)
     return input
 

@@ -5,7 +5,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.triton.launch import block_of, check_input, device_of, rows_of, warps_of
+from opbook.triton.launch import (
+    block_of,
+    check_input,
+    check_like,
+    device_of,
+    refuse_nested,
+    rows_of,
+    warps_of,
+)
 
 
 # [kernel]
@@ -103,6 +111,9 @@ def _check(input: Tensor) -> None:
     )
 
 
+refuse_nested(softmax)
+
+
 @softmax.register_fake
 def _(input: Tensor) -> Tensor:
     _check(input)
@@ -112,6 +123,7 @@ def _(input: Tensor) -> Tensor:
 @torch.library.custom_op("opbook_triton::softmax_backward", mutates_args=())
 def softmax_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`softmax` by its input; reads its output, not its input."""
+    _check_backward(grad, output)
     grad, output = grad.contiguous(), output.contiguous()
     grad_input = torch.empty_like(output)
     rows, length = rows_of(output)
@@ -124,8 +136,18 @@ def softmax_backward(grad: Tensor, output: Tensor) -> Tensor:
     return grad_input
 
 
+def _check_backward(grad: Tensor, output: Tensor) -> None:
+    op = "opbook_triton::softmax_backward"
+    check_input(op, "output", output)
+    check_like(op, "grad", grad, output, output.shape, output.dtype)
+
+
+refuse_nested(softmax_backward)
+
+
 @softmax_backward.register_fake
 def _(grad: Tensor, output: Tensor) -> Tensor:
+    _check_backward(grad, output)
     return torch.empty_like(output, memory_format=torch.contiguous_format)
 
 

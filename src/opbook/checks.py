@@ -1,7 +1,19 @@
-"""What the operators ask of their arguments before PyTorch sees them."""
+"""Checks of arguments that the operators in C++ and those in Triton share."""
+
+import numbers
 
 import torch
 from torch import Tensor
+
+from opbook.forward_mode import has_tangent
+
+
+def is_number(value) -> bool:
+    """Tensors of one number count, but none whose gradient or other half is lost."""
+    if isinstance(value, Tensor):
+        lost = value.requires_grad or has_tangent(value) or value.is_complex()
+        return value.dim() == 0 and not lost
+    return isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt)
 
 
 def check_strided(op: str, name: str, tensor: Tensor) -> None:
