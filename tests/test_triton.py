@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
 
 import opbook
 from called import Called
@@ -233,6 +235,51 @@ def test_autocast_changes_nothing(case, dtype, compiled):
 
 
 # [/gradient]
+
+
+def jvp(function, x):
+    return torch.func.jvp(function, (x,), (torch.ones_like(x),))
+
+
+def dual(function, x):
+    with forward_ad.dual_level():
+        return function(forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+def total_of(function):
+    """A sum of all results, and of the input, which may be written to."""
+
+    def total(x):
+        x = x.clone()
+        return x.sum() + sum(y.sum() for y in pytree.tree_leaves((function(x), x)))
+
+    return total
+
+
+@every_call
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        jvp,
+        dual,
+        lambda function, x: torch.func.jacfwd(function)(x),
+        lambda function, x: torch.func.jacrev(function)(x),
+        lambda function, x: torch.func.grad(total_of(function))(x),
+    ],
+    ids=["jvp", "dual", "jacfwd", "jacrev", "grad"],
+)
+def test_other_modes_are_refused_by_name(schema, differentiate):
+    for place, (_, inputs) in enumerate(with_each_tensor(schema, torch.clone)):
+
+        def function(x, place=place, inputs=inputs):
+            return schema(*inputs[:place], x, *inputs[place + 1 :])
+
+        # scale_ goes through scale, which is named where it refuses.
+        op = schema._opname.removesuffix("_")
+        with pytest.raises(
+            NotImplementedError, match=f"opbook_triton::{op}.*(forward-mode|torch.func)"
+        ):
+            differentiate(function, inputs[place])
 
 
 @pytest.mark.parametrize("frozen", [0, 1])

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 
 def register_autograd(
-    name: str, backward: Callable, /, *, setup_context: Callable | None = None
+    name: str, backward: Callable | None, /, *, setup_context: Callable | None = None
 ) -> None:
     """Register a gradient, as :func:`torch.library.register_autograd` does.
 
@@ -25,7 +25,7 @@ def register_autograd(
     Args:
         name: With namespace: ``"opbook::add_one"``. A ``custom_op`` works too; its
             own method ``register_autograd`` is then not needed.
-        backward: As there.
+        backward: As there. ``None`` refuses reverse mode as well.
         setup_context: As there.
 
     The operator will raise:

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
 from opbook.triton.launch import check_input, device_of, refuse_nested
 
 BLOCK = 1024
@@ -89,5 +90,5 @@ def _backward(ctx, grad: Tensor):
     return dropout(grad, ctx.p, ctx.seed), None, None
 
 
-dropout.register_autograd(_backward, setup_context=_save)
+register_autograd("opbook_triton::dropout", _backward, setup_context=_save)
 # [/autograd]

@@ -82,12 +82,16 @@ def _check_tensor(op: str, name: str, value) -> None:
 # [/checks]
 
 
+# [nested]
 def refuse_nested(op: CustomOpDef) -> None:
     """Let the operator's own checks refuse a nested tensor, with the argument's name.
 
     Without this the checks never see it: PyTorch finds no kernel, and says only that.
     """
     library.impl(op._opoverload, op._init_fn, "AutogradNestedTensor")
+
+
+# [/nested]
 
 
 # [device]

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
 from opbook.triton.launch import (
     INTERPRETED,
     check_input,
@@ -155,7 +156,7 @@ def _backward_matmul(ctx, grad: Tensor):
     return grad_a, matmul(a.t(), grad) if need_b else None
 
 
-matmul.register_autograd(_backward_matmul, setup_context=_save_matmul)
+register_autograd("opbook_triton::matmul", _backward_matmul, setup_context=_save_matmul)
 # [/matmul]
 
 
@@ -240,5 +241,9 @@ def _gradients_of_linear_gelu(ctx, grad: Tensor):
     )
 
 
-linear_gelu.register_autograd(_backward_linear_gelu, setup_context=_save_linear_gelu)
+register_autograd(
+    "opbook_triton::linear_gelu",
+    _backward_linear_gelu,
+    setup_context=_save_linear_gelu,
+)
 # [/linear_gelu_autograd]

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opbook.checks import is_number
+from opbook.forward_mode import register_autograd
 from opbook.triton.launch import (
     block_of,
     check_input,
@@ -274,6 +275,7 @@ def _check_backward(
 
 
 refuse_nested(rms_norm_backward)
+register_autograd("opbook_triton::rms_norm_backward", None)
 
 
 @rms_norm_backward.register_fake
@@ -301,5 +303,5 @@ def _backward(ctx, grad: Tensor | None, _):
     return grad_input, None if weight is None else grad_weight.to(weight.dtype), None
 
 
-rms_norm_forward.register_autograd(_backward, setup_context=_save)
+register_autograd("opbook_triton::rms_norm_forward", _backward, setup_context=_save)
 # [/autograd]

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.forward_mode import refuse_tangents, register_autograd
 from opbook.triton.launch import (
     check_input,
     device_of,
@@ -92,7 +93,7 @@ def _backward(ctx, grad: Tensor):
     return scale(grad, ctx.factor), None
 
 
-scale.register_autograd(_backward, setup_context=_save)
+register_autograd("opbook_triton::scale", _backward, setup_context=_save)
 # [/autograd]
 
 
@@ -126,6 +127,7 @@ def _under_autograd(keyset, input: Tensor, factor: float) -> None:
     It refuses leaves that require grad, and views and their bases hear of the gradient.
     Inductor loses an offset that is no number (pytorch#198068), but not of ``copy_``.
     """
+    refuse_tangents("opbook_triton::scale_", input)
     if needs_grad(input) or isinstance(input.storage_offset(), torch.SymInt):
         _with_copy(input, factor)
         return

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.forward_mode import register_autograd
 from opbook.triton.launch import (
     block_of,
     check_input,
@@ -143,6 +144,7 @@ def _check_backward(grad: Tensor, output: Tensor) -> None:
 
 
 refuse_nested(softmax_backward)
+register_autograd("opbook_triton::softmax_backward", None)
 
 
 @softmax_backward.register_fake
@@ -160,5 +162,5 @@ def _backward(ctx, grad: Tensor) -> Tensor:
     return softmax_backward(grad, *ctx.saved_tensors)
 
 
-softmax.register_autograd(_backward, setup_context=_save)
+register_autograd("opbook_triton::softmax", _backward, setup_context=_save)
 # [/autograd]
