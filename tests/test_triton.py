@@ -537,7 +537,7 @@ def jagged(rows):
         (jagged, "nested"),
         (lambda x: torch.nested.nested_tensor(list(x.unbind())), "nested"),
     ],
-    ids=["coo", "csr", "jagged", "nested"],
+    ids=["sparse_coo", "sparse_csr", "jagged", "nested"],
 )
 @pytest.mark.filterwarnings("ignore:.*(prototype|Sparse CSR)")
 def test_tensors_without_strides_are_refused_by_name(schema, change, kind):

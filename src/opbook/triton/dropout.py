@@ -48,7 +48,7 @@ def dropout(input: Tensor, p: float, seed: int) -> Tensor:
 
     Raises:
         ValueError: ``p`` is not a probability below 1.
-        NotImplementedError: Another dtype.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: A device that Triton does not run on here.
     """
     _check(input, p)

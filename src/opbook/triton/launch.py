@@ -88,7 +88,8 @@ def refuse_nested(op: CustomOpDef) -> None:
 
     Without this the checks never see it: PyTorch finds no kernel, and says only that.
     """
-    library.impl(op._opoverload, op._init_fn, "AutogradNestedTensor")
+    function, key = op._init_fn, "AutogradNestedTensor"
+    library.impl(op._opoverload, function, key, allow_override=True)
 
 
 # [/nested]

@@ -114,7 +114,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         A contiguous tensor ``[m, n]`` of that dtype. Sums run in fp32.
 
     Raises:
-        NotImplementedError: Another dtype.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: Shapes, dtypes or devices do not fit together.
     """
     _check_product(a, b)
@@ -174,7 +174,7 @@ def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
         A contiguous tensor ``[..., out_features]``. Sums and GELU run in fp32.
 
     Raises:
-        NotImplementedError: Another dtype.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: Shapes, dtypes or devices do not fit together.
     """
     _check_layer(input, weight, bias)

@@ -158,7 +158,7 @@ def rms_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> 
 
     Raises:
         TypeError: ``eps`` is no real number, or is a tensor that requires grad.
-        NotImplementedError: Another dtype, or a sparse or nested tensor.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: A shape or a device does not fit.
     """
     if not is_number(eps):

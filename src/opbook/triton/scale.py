@@ -58,7 +58,7 @@ def scale(input: Tensor, factor: float) -> Tensor:
         A contiguous tensor of ``input``'s shape and dtype.
 
     Raises:
-        NotImplementedError: Another dtype.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: A device that Triton does not run on here.
     """
     check_input("opbook.triton.scale", "input", input)
@@ -141,9 +141,11 @@ def _with_copy(input: Tensor, factor: float) -> None:
     input.copy_(scale(input, factor))
 
 
-library.impl("scale_", _under_autograd, "Autograd", with_keyset=True)
+library.impl(
+    "scale_", _under_autograd, "Autograd", with_keyset=True, allow_override=True
+)
 # What PyTorch does for a negative bit needs an operator that returns its input.
-library.impl("scale_", _with_copy, "Negative")
+library.impl("scale_", _with_copy, "Negative", allow_override=True)
 
 
 def scale_(input: Tensor, factor: float) -> Tensor:

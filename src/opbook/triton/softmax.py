@@ -87,7 +87,7 @@ def softmax(input: Tensor) -> Tensor:
         A contiguous tensor of ``input``'s shape and dtype. Sums run in fp32.
 
     Raises:
-        NotImplementedError: Another dtype.
+        NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: No dimension, or a device that Triton does not run on here.
     """
     _check(input)
