@@ -13,10 +13,11 @@ if f"{__name__}._C" not in sys.modules and hasattr(torch.ops.opbook, "rms_norm")
         "operators in this process. Load one of the two, in a new process."
     )
 try:
-    from opbook import _C  # noqa: F401  loads the library, which registers operators
+    importlib.import_module("opbook._C")  # loads the library: operators register
 except ImportError as error:
     error.add_note(f"To learn why, run: python {__path__[0]}/doctor.py")
     raise
+from opbook.gpu import runs_on_gpu as runs_on_gpu
 from opbook.ops.add_one import add_one
 from opbook.ops.add_rms_norm import add_rms_norm
 from opbook.ops.linear_gelu import linear_gelu

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from opbook import toolchain
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100")
 
@@ -246,7 +246,7 @@ def triton_target(target: str):
 
 
 def _nvcc(target: str) -> list[str]:
-    nvcc = _cuda_tool("nvcc", "the CUDA toolkit")
+    nvcc = _tool("nvcc", "the CUDA toolkit")
     flags = ["-std=c++20", "-O3", "-cubin", f"-arch={target}", "--resource-usage"]
     return [nvcc, *flags, "--expt-relaxed-constexpr", *_CUDA_DEFINES]
 
@@ -288,7 +288,7 @@ def _read_triton_cubin(path: Path, symbol: str) -> tuple[int, dict, str]:
 
 def _sections(path: Path) -> dict[str, str]:
     """The disassembly of a cubin's sections by name, after a head with its target."""
-    nvdisasm = _cuda_tool("nvdisasm", "the CUDA toolkit or the triton package")
+    nvdisasm = _tool("nvdisasm", "the CUDA toolkit or the triton package")
     text = _run(nvdisasm, path)
     bar = "//--------------------- "
     return {part.partition(" ")[0]: part for part in text.split(bar)}
@@ -356,13 +356,9 @@ def _amd_figures(note: dict[str, str]) -> dict[str, int | None]:
 
 def _amd_toolchain(target: str, out_dir: Path) -> list[str]:
     """Finds a clang for AMD and the flags that lead it to headers and bitcode."""
-    rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
-    for folder in ("lib/llvm/bin", "llvm/bin"):
-        if (rocm / folder / "clang++").is_file():
-            return [str(rocm / folder / "clang++"), f"--rocm-path={rocm}"]
-    clang = next(filter(None, map(shutil.which, _clang_names())), None)
-    if clang is None:
-        raise ToolMissing("clang not found: install ROCm, or the package clang-19")
+    clang, rocm = _tool("clang", "ROCm, or the package clang-19"), toolchain.rocm_home()
+    if Path(clang).is_relative_to(rocm):
+        return [clang, f"--rocm-path={rocm}"]
     bitcode = next(Path("/usr/lib").glob("*/amdgcn/bitcode"), None)
     if bitcode is None or not Path("/usr/include/hip/hip_runtime.h").is_file():
         raise ToolMissing(
@@ -372,11 +368,6 @@ def _amd_toolchain(target: str, out_dir: Path) -> list[str]:
     bitcode = _complete_bitcode(clang, bitcode, target, out_dir / "bitcode")
     found = ["--hip-path=/usr", f"--rocm-device-lib-path={bitcode}"]
     return [clang, *found, "-Wno-linker-warnings"]
-
-
-def _clang_names() -> list[str]:
-    """Names to try: 19 is the first that knows gfx942, and then newer ones."""
-    return ["clang++-19", *(f"clang++-{n}" for n in range(20, 30)), "clang++"]
 
 
 def _complete_bitcode(clang: str, bitcode: Path, target: str, folder: Path) -> Path:
@@ -435,8 +426,7 @@ def _counts(code: str) -> dict[str, int]:
 @functools.cache
 def _short_name(symbol: str) -> str:
     """Demangles: ``_ZN..`` to ``rms_norm_kernel<Half, float, 8>``."""
-    names = ("c++filt", "llvm-cxxfilt", "llvm-cxxfilt-19")
-    demangler = next(filter(None, map(shutil.which, names)), None)
+    demangler = toolchain.find("c++filt")
     if demangler is None:
         return symbol
     name = _run(demangler, symbol).strip().replace("(anonymous namespace)::", "")
@@ -444,23 +434,13 @@ def _short_name(symbol: str) -> str:
     return re.sub(r"\b\w+::", "", name)
 
 
-def _cuda_tool(name: str, source: str) -> str:
-    triton = importlib.util.find_spec("triton")
-    folders = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin")]
-    if triton is not None:
-        folders.append(
-            Path(triton.submodule_search_locations[0], "backends/nvidia/bin")
-        )
-    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
-    return _found(name, shutil.which(name, path=search), source)
+def _tool(name: str, source: str) -> str:
+    return _found(name, toolchain.find(name), source)
 
 
 def _llvm_tool(clang: str, name: str) -> str:
-    """The tool of the compiler's own version, which knows the compiler's targets."""
-    suffix = re.search(r"(-\d+)?$", clang)[0]
-    beside = Path(clang).resolve().with_name(f"llvm-{name}")
-    found = shutil.which(beside) or shutil.which(f"llvm-{name}{suffix}")
-    return _found(f"llvm-{name}", found, f"the package llvm{suffix}")
+    source = f"the package llvm{re.search(r'(-[0-9]+)?$', clang)[0]}"
+    return _found(f"llvm-{name}", toolchain.llvm_tool(clang, name), source)
 
 
 def _found(name: str, path: str | None, source: str) -> str:
