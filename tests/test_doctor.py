@@ -24,15 +24,16 @@ _C = types.SimpleNamespace(
 )
 cuda = types.SimpleNamespace(is_available=lambda: False)
 """
+PACKAGE = Path(doctor.__file__).parent
 CPU = {"version": "2.13.0+cpu"}
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0"}
 ROCM = {"version": "2.13.0+rocm7.0", "hip": "7.0.51831"}
 H200 = {"built_for": ["sm_80", "sm_90"], "gpus": [["NVIDIA H200", "9.0"]]}
 
 
-def machine(environment=None, build=CPU, says=None, **known):
+def machine(environment=None, build=CPU, says=None, package=PACKAGE, **known):
     """A machine of which some facts are given; the others are looked up."""
-    made = Machine({"PATH": "", "HOME": "/nowhere"} | (environment or {}))
+    made = Machine({"PATH": "", "HOME": "/nowhere"} | (environment or {}), package)
     known |= {"torch_build": build, "torch_says": {"cxx11": True} | (says or {})}
     vars(made).update(known)  # where a cached property keeps its value
     return made
@@ -72,8 +73,9 @@ def copy(tmp_path):
     """The package without its library, and a torch that says what it is told to."""
     package = tmp_path / "opbook"
     package.mkdir()
-    shutil.copy(doctor.__file__, package)
-    (package / "__init__.py").write_text("from opbook import _C\n")
+    for name in ("doctor.py", "toolchain.py"):
+        shutil.copy(PACKAGE / name, package)
+    (package / "__init__.py").write_text("import opbook._C\n")
     torch = tmp_path / "path" / "torch"
     torch.mkdir(parents=True)
     (torch / "__init__.py").write_text(FAKE_TORCH)
@@ -133,6 +135,57 @@ def test_a_library_for_another_torch_is_named(copy):
         "it was built for another torch: ImportError: _C.abi3.so: undefined" in screen
     )
     assert status == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("raise ImportError('_C.abi3.so: file too short')\n", "file too short"),
+        ("import os\nos.kill(os.getpid(), 11)\n", "killed by signal 11"),
+    ],
+)
+def test_a_library_that_is_broken_is_not_blamed_on_torch(copy, module, text):
+    build(copy, module)
+    status, screen = run(copy)
+    assert f"opbook._C ({copy}/opbook/_C.built.so): it does not load: " in screen
+    assert text in screen
+    assert "ok torch 2.13.0+cpu" in screen
+    assert status == 1
+
+
+def test_a_library_for_another_python_is_named(copy):
+    (copy / "opbook" / "_C.cpython-399-x86_64-linux-gnu.so").touch()
+    status, screen = run(copy)
+    assert "it was built for another Python: this one loads .cpython-3" in screen
+    assert status == 1
+
+
+def test_the_import_error_names_the_doctor(copy):
+    shutil.copy(PACKAGE / "__init__.py", copy / "opbook")
+    failed = subprocess.run(
+        [sys.executable, "-m", "opbook.doctor"],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy / "path")},
+        capture_output=True,
+        text=True,
+    )
+    assert "No module named 'opbook._C'" in failed.stderr
+    assert f"run: python {copy}/opbook/doctor.py" in failed.stderr
+
+
+def test_a_folder_that_was_deleted(copy, tmp_path):
+    build(copy)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = 'cd "$1" && rmdir "$1" && exec "$2" "$3"'
+    script = str(copy / "opbook" / "doctor.py")
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", str(gone), sys.executable, script],
+        capture_output=True,
+        text=True,
+    )
+    assert "problem  the folder that this runs in was deleted" in done.stdout
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_torch_that_cannot_be_imported_is_named(copy):
@@ -212,10 +265,26 @@ def test_missing_build_tools(monkeypatch):
     assert "no ninja" in warning.text
 
 
+@pytest.mark.parametrize(
+    ("version", "old"), [("65.5.0", True), ("77.0.2", True), ("77.0.3", False)]
+)
+def test_setuptools_that_is_too_old(monkeypatch, version, old):
+    versions = {"setuptools": version, "ninja": "1.13"}
+    monkeypatch.setattr(doctor, "_version", versions.get)
+    findings = [*doctor.check_build_tools(machine())]
+    if old:
+        text = only_problem(findings)
+        assert text == f"setuptools {version}: the build needs 77.0.3 or later"
+    else:
+        assert not faults(findings)
+
+
 @pytest.mark.parametrize(("release", "fits"), [("13.2", True), ("12.6", False)])
 def test_the_major_versions_of_nvcc_and_torch(tmp_path, release, fits):
     text = f"Cuda compilation tools, release {release}, V{release}.88"
     program(tmp_path / "bin" / "nvcc", text)
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64" / "libcudart.so").touch()
     findings = [
         *doctor.check_gpu_compiler(machine({"CUDA_HOME": str(tmp_path)}, build=CUDA))
     ]
@@ -223,24 +292,31 @@ def test_the_major_versions_of_nvcc_and_torch(tmp_path, release, fits):
         assert not faults(findings)
     else:
         found = only_problem(findings)
-        assert f"nvcc {release} " in found
-        assert "torch has CUDA 13.0: torch refuses" in found
+        assert f"nvcc is of CUDA {release}, torch of CUDA 13.0" in found
 
 
 def test_cuda_home_goes_before_path(tmp_path):
     program(tmp_path / "nvcc", "release 12.6")
     environment = {"PATH": str(tmp_path), "CUDA_HOME": "/nowhere"}
     found = only_problem(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
-    assert found.startswith("no nvcc")
+    assert found.endswith("(CUDA 13.0): no nvcc found")
+
+
+def test_a_toolkit_that_nothing_can_be_linked_with(tmp_path):
+    program(tmp_path / "bin" / "nvcc", "release 13.0")
+    found = machine({"CUDA_HOME": str(tmp_path)}, build=CUDA)
+    text = only_problem(doctor.check_gpu_compiler(found))
+    assert f"nvcc has no libcudart.so in {tmp_path}/lib64 or" in text
 
 
 def test_torch_for_rocm_and_its_compiler(tmp_path):
     nowhere = {"ROCM_HOME": "/nowhere"}
     missing = doctor.check_gpu_compiler(machine(nowhere, build=ROCM))
-    assert "no hipcc" in only_problem(missing)
+    assert "no hipcc found" in only_problem(missing)
     program(tmp_path / "bin" / "hipcc", "HIP version: 6.4.4")
     other = machine({"ROCM_HOME": str(tmp_path)}, build=ROCM)
-    assert "built for ROCm 7.0" in only_problem(doctor.check_gpu_compiler(other))
+    text = only_problem(doctor.check_gpu_compiler(other))
+    assert "hipcc is of ROCm 6.4.4, torch of ROCm 7.0" in text
 
 
 def test_torch_without_code_for_the_gpu():
@@ -320,6 +396,36 @@ def test_a_library_without_code_for_the_gpu(tmp_path):
     assert doctor.library_targets(found) == ["gfx942"]
 
 
+@pytest.mark.parametrize("gpus", [H200["gpus"], []])
+def test_a_library_without_gpu_kernels(tmp_path, gpus):
+    library = tmp_path / "_C.abi3.so"
+    library.write_bytes(b"\x7fELF")
+    says = {"operators": 9, "gpus": gpus}
+    environment = {"CUDA_HOME": "/nowhere"}
+    found = machine(environment, build=CUDA, says=says, library=library)
+    (fault,) = faults(doctor.check_library(found))
+    assert fault.level == (PROBLEM if gpus else WARNING)
+    assert "built without GPU kernels: its operators raise" in fault.text
+    assert fault.remedy.startswith("install the CUDA toolkit 13.x")
+    assert "USE_CUDA=1 python -m pip install" in fault.remedy
+    cpu = machine(says={"operators": 9}, library=library)
+    assert not faults(doctor.check_library(cpu))
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_library_that_is_no_file(tmp_path, kind):
+    library = tmp_path / "_C.abi3.so"
+    library.mkdir() if kind == "folder" else library.symlink_to("nothing")
+    found = machine(package=tmp_path)
+    assert "_C.abi3.so) cannot be read" in only_problem(doctor.check_library(found))
+
+
+def test_the_library_of_this_python_is_looked_at(tmp_path):
+    for name in ("_C.cpython-399-x86_64-linux-gnu.so", "_C.a.so", "_C.abi3.so"):
+        (tmp_path / name).touch()
+    assert machine(package=tmp_path).library.name == "_C.abi3.so"
+
+
 def test_triton(monkeypatch):
     interpreted = machine({"TRITON_INTERPRET": "1"}, build=CUDA, says=H200)
     monkeypatch.setattr(doctor, "_version", lambda name: "3.6.0")
@@ -343,6 +449,19 @@ def check_cache(cache, build=CPU):
 def test_a_cache_of_your_own_has_no_fault(cache):
     assert not faults(check_cache(cache))
     assert not faults(check_cache(cache / "not" / "there"))
+
+
+def test_a_cache_that_cannot_be_made(cache, monkeypatch):
+    file = cache / "file"
+    file.touch(mode=0o600)
+    text = only_problem(check_cache(file / "inside"))
+    assert text.endswith("file is not a folder: load() cannot build")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for folder in (cache, cache / "not" / "there"):
+        text = only_problem(check_cache(folder))
+        assert text.endswith(
+            "cache is a folder that you may not write to: load() cannot build"
+        )
 
 
 @pytest.mark.parametrize("folder", [".", "mine"])

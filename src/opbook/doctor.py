@@ -2,14 +2,17 @@
 
 ``python -m opbook.doctor`` ends with status 1 if something will not work. Where
 ``import opbook`` is what fails, that command fails as well: run the file by its path
-then, ``python src/opbook/doctor.py``. It imports nothing but Python's own modules, and
-asks PyTorch in a process of its own, because that import may be the fault.
+then, ``python src/opbook/doctor.py``. It imports Python's own modules and toolchain.py
+beside it, and asks PyTorch in a process of its own, because that import may be the
+fault.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import grp
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import itertools
@@ -17,7 +20,6 @@ import json
 import os
 import pwd
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -29,7 +31,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-LEAST_TORCH = (2, 11)  # TORCH_TARGET_VERSION in setup.py
+if __package__:
+    from opbook import toolchain
+else:  # run by its path: import nothing of the package
+    if sys.path and Path(sys.path[0]).resolve() == PACKAGE:
+        del sys.path[0]  # or opbook/triton would be `triton`
+    _spec = importlib.util.spec_from_file_location(
+        "toolchain", PACKAGE / "toolchain.py"
+    )
+    toolchain = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(toolchain)
+
 FILE_LOCKS = (2, 14)  # from here on a lock ends with the process that holds it
 STALE_AFTER = 15 * 60  # seconds; an extension that includes all of PyTorch takes two
 TIMEOUT = 120  # seconds for one program that is asked
@@ -41,7 +53,8 @@ _FAMILIES = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"}
 _FAMILIES |= {"Hopper", "Blackwell"}
 _OWN_CACHE = "set TORCH_EXTENSIONS_DIR to a folder of yours with mode 700"
 
-# Runs in a process of its own: what only an imported torch knows, as JSON.
+# Runs in a process of its own: what only an imported torch knows, as JSON. The second
+# answer is of the library, whose import may end the process.
 _ASK_TORCH = """\
 import json, sys
 import torch
@@ -54,6 +67,8 @@ if torch.cuda.is_available():
         arch = f"{properties.major}.{properties.minor}"
         arch = getattr(properties, "gcnArchName", arch) if torch.version.hip else arch
         answer["gpus"].append([properties.name, arch.partition(":")[0]])
+print(json.dumps(answer), flush=True)
+answer = {}
 try:
     import opbook
     names = torch._C._dispatch_get_all_op_names()
@@ -93,7 +108,7 @@ class Machine:
 
     def which(self, command: str) -> str | None:
         """Finds a command on ``PATH``, as a shell would."""
-        return shutil.which(command, path=self.environment.get("PATH", ""))
+        return toolchain.which(command, self.environment)
 
     def output(self, *command: str, input: str = "") -> tuple[int, str]:
         """Runs a program: its exit status, and standard output and error in one."""
@@ -133,7 +148,7 @@ class Machine:
     @functools.cached_property
     def torch_version(self) -> tuple[int, ...]:
         """Major and minor version of torch; empty without torch."""
-        return _numbers(self.torch_build.get("version", ""))
+        return toolchain.numbers(self.torch_build.get("version", ""))[:2]
 
     @functools.cached_property
     def torch_says(self) -> dict:
@@ -141,11 +156,14 @@ class Machine:
         # -P: the current folder must not hide a module.
         command = [sys.executable, "-P", "-c", _ASK_TORCH, str(self.package.parent)]
         status, output = self.output(*command)
-        last = (output.strip().splitlines() or ["no output"])[-1]
-        try:
-            return json.loads(last)
-        except json.JSONDecodeError:
-            return {"error": last if status > 0 else f"killed by signal {-status}"}
+        answers, last = {}, "no output"
+        for last in output.strip().splitlines():
+            with contextlib.suppress(json.JSONDecodeError, TypeError):
+                answers |= json.loads(last)
+        if status:
+            fault = last if status > 0 else f"killed by signal {-status}"
+            answers["failed" if answers else "error"] = fault
+        return answers
 
     @functools.cached_property
     def gpu_kind(self) -> str:
@@ -156,31 +174,33 @@ class Machine:
 
     @functools.cached_property
     def nvcc(self) -> str | None:
-        """The nvcc that torch would use: ``CUDA_HOME`` goes before ``PATH``."""
-        return self._toolkit("nvcc", ("CUDA_HOME", "CUDA_PATH"), "/usr/local/cuda")
+        """The nvcc that builds use: ``CUDA_HOME`` goes before ``PATH``."""
+        return toolchain.find("nvcc", self.environment)
 
     @functools.cached_property
     def hipcc(self) -> str | None:
         """The hipcc that torch would use: ``ROCM_HOME`` goes before ``PATH``."""
-        return self._toolkit("hipcc", ("ROCM_HOME", "ROCM_PATH"), "/opt/rocm")
+        return toolchain.find("hipcc", self.environment)
 
-    def _toolkit(self, name: str, variables: tuple[str, str], usual: str) -> str | None:
-        home = next(filter(None, map(self.environment.get, variables)), None)
-        if home:
-            return shutil.which(name, path=f"{home}/bin")
-        return self.which(name) or shutil.which(name, path=f"{usual}/bin")
+    @functools.cached_property
+    def gpu_fault(self) -> tuple[str, str] | None:
+        """What keeps GPU kernels from being built for this torch, and the remedy."""
+        version = self.torch_build[self.gpu_kind]
+        return toolchain.gpu_fault(self.gpu_kind, version, self.environment)
 
     @functools.cached_property
     def library(self) -> Path | None:
         """The file of ``opbook._C``; None before it is built."""
-        return next(iter(sorted(self.package.glob("_C.*so"))), None)
+        suffixes = importlib.machinery.EXTENSION_SUFFIXES  # of this Python
+        found = sorted(self.package.glob("_C.*so"))
+        return min(found, key=lambda p: p.name[2:] not in suffixes, default=None)
 
     @functools.cached_property
     def cache(self) -> Path:
         """The folder in which torch builds and caches JIT extensions."""
         if chosen := self.environment.get("TORCH_EXTENSIONS_DIR"):
-            return Path(chosen)
-        home = Path(self.environment.get("HOME") or Path.home())
+            return Path(os.path.abspath(chosen))
+        home = Path(self.environment.get("HOME") or os.path.expanduser("~"))
         caches = self.environment.get("XDG_CACHE_HOME") or home / ".cache"
         return Path(caches, "torch_extensions")
 
@@ -213,8 +233,8 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
     text = (
         f"torch {build['version']}, built for {made_for} {build.get(kind, '')}".strip()
     )
-    least = ".".join(map(str, LEAST_TORCH))
-    if machine.torch_version < LEAST_TORCH:
+    least = toolchain.LEAST["torch"]
+    if machine.torch_version < toolchain.numbers(least):
         yield Finding(
             PROBLEM,
             f"{text}: opbook needs {least} or later",
@@ -238,29 +258,39 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
 
 def check_library(machine: Machine) -> Iterator[Finding]:
     """Whether ``opbook._C`` is built, loads, and has code for the GPU."""
+    rebuild = f"build it again with the torch that will load it: {toolchain.REBUILD}"
     if machine.library is None:
+        yield Finding(PROBLEM, "opbook._C is not built", toolchain.REBUILD)
+        return
+    library = f"opbook._C ({short(machine.library)})"
+    try:
+        targets = library_targets(machine)
+    except OSError as error:  # a folder, or a link to nothing
+        fault = f"{library} cannot be read: {error.strerror}"
+        yield Finding(PROBLEM, fault, f"delete it, then: {toolchain.REBUILD}")
+        return
+    if error := machine.torch_says.get("failed"):
+        why = "it does not load"
+        if "undefined symbol" in error:
+            why = "it was built for another torch"
+        elif "No module named 'opbook._C'" in error:
+            suffixes = ", ".join(importlib.machinery.EXTENSION_SUFFIXES)
+            why = f"it was built for another Python: this one loads {suffixes}"
+        yield Finding(PROBLEM, f"{library}: {why}: {error}", rebuild)
+    elif "operators" in machine.torch_says:
+        yield Finding(OK, f"{library}: {machine.torch_says['operators']} operators")
+    gpus = machine.torch_says.get("gpus", [])
+    if machine.gpu_kind and not targets:
         yield Finding(
-            PROBLEM,
-            "opbook._C is not built",
-            "python -m pip install --no-build-isolation -e .",
+            PROBLEM if gpus else WARNING,
+            "opbook._C was built without GPU kernels: its operators raise an error for "
+            "tensors on a GPU",
+            f"{machine.gpu_fault[1]}; then: " * bool(machine.gpu_fault)
+            + f"USE_CUDA=1 {toolchain.REBUILD}",
         )
         return
-    where = short(machine.library)
-    if error := machine.torch_says.get("failed"):
-        undefined = "undefined symbol" in error
-        why = "it was built for another torch" if undefined else "it does not load"
-        yield Finding(
-            PROBLEM,
-            f"opbook._C ({where}): {why}: {error}",
-            "build it again with the torch that will load it: "
-            "python -m pip install --no-build-isolation --force-reinstall -e .",
-        )
-    elif "operators" in machine.torch_says:
-        count = machine.torch_says["operators"]
-        yield Finding(OK, f"opbook._C ({where}): {count} operators")
-    targets = library_targets(machine)
     yield Finding(OK, f"opbook._C holds code for {', '.join(['the CPU', *targets])}")
-    for name, arch in machine.torch_says.get("gpus", []):
+    for name, arch in gpus:
         if not runs_on(targets, arch):
             yield Finding(
                 PROBLEM,
@@ -273,7 +303,7 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
     """Whether torch finds a C++ compiler, and that compiler knows C++20."""
     chosen = machine.environment.get("CXX")
     command = (chosen or "c++").split()
-    if not command or not all(map(machine.which, command[:1])):
+    if toolchain.find("c++", machine.environment) is None:
         others = [name for name in ("g++", "clang++") if machine.which(name)]
         remedy = f"set CXX={others[0]}" if others else "install g++ or clang++"
         missing = f"CXX={chosen}: not found" if chosen else "no C++ compiler (c++)"
@@ -299,11 +329,14 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
     versions = {name: _version(name) for name in ("setuptools", "ninja")}
     if not versions["ninja"] and machine.which("ninja"):
         versions["ninja"] = machine.output("ninja", "--version")[1].strip()
-    if not versions["setuptools"]:
+    least, have = toolchain.LEAST["setuptools"], versions["setuptools"]
+    if toolchain.numbers(have) < toolchain.numbers(least):
         yield Finding(
             PROBLEM,
-            "no setuptools: `pip install --no-build-isolation` cannot build",
-            "python -m pip install setuptools",
+            f"setuptools {have}: the build needs {least} or later"
+            if have
+            else "no setuptools: `pip install --no-build-isolation` cannot build",
+            f"python -m pip install 'setuptools>={least}'",
         )
     if not versions["ninja"]:
         yield Finding(
@@ -317,63 +350,27 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
 
 def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
     """Whether the GPU compiler that torch needs is here, in a version that fits."""
-    if machine.gpu_kind == "hip":
-        yield from _check_hipcc(machine)
-    elif machine.gpu_kind == "cuda":
-        yield from _check_nvcc(machine)
+    if machine.gpu_kind:
+        name = "nvcc" if machine.gpu_kind == "cuda" else "hipcc"
+        kind = {"cuda": "CUDA", "hip": "ROCm"}[machine.gpu_kind]
+        version = machine.torch_build[machine.gpu_kind]
+        if machine.gpu_fault:
+            fault, remedy = machine.gpu_fault
+            text = f"GPU kernels cannot be built for this torch ({kind} {version})"
+            yield Finding(PROBLEM, f"{text}: {fault}", remedy)
+            return
+        compiler = toolchain.find(name, machine.environment)
+        release = toolchain.release(compiler) or "of an unknown version"
+        where = short(Path(compiler))
+        yield Finding(OK, f"{name} {release} ({where}), torch has {kind} {version}")
     elif machine.nvcc:
-        yield Finding(
-            OK,
-            f"nvcc {_release(machine)}: compiles kernels, which this torch cannot run",
-        )
+        release = toolchain.release(machine.nvcc)
+        text = f"nvcc {release}: compiles kernels, which this torch cannot run"
+        yield Finding(OK, text)
     else:
         yield Finding(
             OK, "no GPU compiler, and none needed: torch is for the CPU alone"
         )
-
-
-def _check_nvcc(machine: Machine) -> Iterator[Finding]:
-    cuda = machine.torch_build["cuda"]
-    if machine.nvcc is None:
-        yield Finding(
-            PROBLEM,
-            f"no nvcc: GPU kernels cannot be built for this torch (CUDA {cuda})",
-            f"install the CUDA toolkit {_numbers(cuda)[0]}.x, and set CUDA_HOME to it",
-        )
-        return
-    release = _release(machine)
-    text = f"nvcc {release} ({short(Path(machine.nvcc))}), torch has CUDA {cuda}"
-    if _numbers(release)[:1] == _numbers(cuda)[:1]:
-        yield Finding(OK, text)
-    else:
-        yield Finding(
-            PROBLEM,
-            f"{text}: torch refuses to build with another major version",
-            f"set CUDA_HOME to a toolkit {_numbers(cuda)[0]}.x, or install the torch "
-            f"for CUDA {_numbers(release)[0] if _numbers(release) else '?'}",
-        )
-
-
-def _check_hipcc(machine: Machine) -> Iterator[Finding]:
-    hip = machine.torch_build["hip"]
-    if machine.hipcc is None:
-        yield Finding(
-            PROBLEM,
-            f"no hipcc: GPU kernels cannot be built for this torch (ROCm {hip})",
-            "install ROCm's development packages, and set ROCM_HOME to it",
-        )
-        return
-    _, output = machine.output(machine.hipcc, "--version")
-    have = re.search(r"HIP version: *([\d.]+)", output)
-    text = f"hipcc {have[1] if have else '?'} ({short(Path(machine.hipcc))})"
-    if have and _numbers(have[1])[:1] != _numbers(hip)[:1]:
-        yield Finding(
-            PROBLEM,
-            f"{text}, but torch is built for ROCm {hip}",
-            f"set ROCM_HOME to ROCm {_numbers(hip)[0]}.x",
-        )
-    else:
-        yield Finding(OK, f"{text}, torch has ROCm {hip}")
 
 
 def check_gpus(machine: Machine) -> Iterator[Finding]:
@@ -479,17 +476,31 @@ def check_cache(machine: Machine) -> Iterator[Finding]:
         else ""
     )
     name = f"{given}={short(cache)}" if given else f"JIT cache {short(cache)}"
-    faults = [*_open_to_others(cache), *_locked(machine)]
+    faults = [*_not_writable(cache), *_open_to_others(cache), *_locked(machine)]
     yield from faults
     if not faults:
-        state = "yours alone, and unlocked" if cache.exists() else "not there yet"
+        there = os.path.exists(cache)
+        state = "yours alone, and unlocked" if there else "not there yet"
         yield Finding(OK, f"{name}: {state}")
+
+
+def _not_writable(cache: Path) -> Iterator[Finding]:
+    """What keeps torch from building in the cache, or from making it."""
+    way = [cache, *cache.parents]
+    there = next(filter(os.path.exists, way), Path("/"))
+    if not there.is_dir():
+        fault = "is not a folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        fault = "is a folder that you may not write to"
+    else:
+        return
+    yield Finding(PROBLEM, f"{short(there)} {fault}: load() cannot build", _OWN_CACHE)
 
 
 def _open_to_others(cache: Path) -> Iterator[Finding]:
     """Folders in which somebody else can place a library for you to load."""
-    inside = [p for p in [*cache.glob("*"), *cache.glob("*/*")] if p.is_dir()]
-    for folder in filter(Path.exists, [cache, *inside]):
+    inside = filter(os.path.isdir, [*cache.glob("*"), *cache.glob("*/*")])
+    for folder in filter(os.path.exists, [cache, *inside]):
         if fault := _others_may_write(folder.stat()):
             yield Finding(
                 PROBLEM,
@@ -499,13 +510,13 @@ def _open_to_others(cache: Path) -> Iterator[Finding]:
             )
     # Who may rename a folder on the way there may put another in its place. The sticky
     # bit forbids that for folders which exist.
-    way = [cache.absolute(), *cache.absolute().parents]
+    way = [cache, *cache.parents]
     for child, folder in itertools.pairwise(way):
-        if not folder.exists():
+        if not os.path.exists(folder):
             continue
         status = folder.stat()
         fault = _others_may_write(status)
-        if fault and not (status.st_mode & stat.S_ISVTX and child.exists()):
+        if fault and not (status.st_mode & stat.S_ISVTX and os.path.exists(child)):
             yield Finding(
                 PROBLEM,
                 f"{short(folder)} {fault}: others can put a folder of theirs in the "
@@ -569,6 +580,11 @@ CHECKS: tuple[Callable[[Machine], Iterator[Finding]], ...] = (
 
 def diagnose(machine: Machine) -> list[Finding]:
     """Runs all checks."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        text = "the folder that this runs in was deleted: torch cannot be imported here"
+        return [Finding(PROBLEM, text, "cd to a folder that exists")]
     return [finding for check in CHECKS for finding in check(machine)]
 
 
@@ -582,8 +598,7 @@ def library_targets(machine: Machine) -> list[str]:
     amd = {name.decode() for name in re.findall(rb"amdgcn-amd-amdhsa--(gfx\w+)", data)}
     if amd or b".nv_fatbin" not in data:
         return sorted(amd)
-    beside = Path(machine.nvcc).with_name("cuobjdump") if machine.nvcc else None
-    tool = machine.which("cuobjdump") or (beside and shutil.which(beside))
+    tool = toolchain.find("cuobjdump", machine.environment)
     if not tool:
         return ["some NVIDIA GPUs"]
     lists = "--list-elf", "--list-ptx"
@@ -604,7 +619,7 @@ def runs_on(targets: list[str], arch: str) -> bool:
     """
     if arch.startswith("gfx") or "some NVIDIA GPUs" in targets:
         return arch in targets or "some NVIDIA GPUs" in targets
-    major, minor = _numbers(arch)
+    major, minor = toolchain.numbers(arch)
     for target in targets:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)(\+PTX)?", target)
         if not match:
@@ -624,8 +639,8 @@ def runs_on(targets: list[str], arch: str) -> bool:
 def short(path: Path) -> str:
     """Writes a path relative to the current folder or to ``~`` where it can."""
     path = Path(os.path.abspath(path))
-    for folder, name in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if folder != Path("/") and path.is_relative_to(folder):
+    for folder, name in ((Path.cwd(), ""), (Path(os.path.expanduser("~")), "~/")):
+        if folder.name and path.is_relative_to(folder):
             return f"{name}{path.relative_to(folder)}"
     return str(path)
 
@@ -646,21 +661,11 @@ def _target(name: str) -> str | None:
     return name.partition(":")[0] if _is_amd(name) else None
 
 
-def _release(machine: Machine) -> str:
-    _, output = machine.output(machine.nvcc, "--version")
-    found = re.search(r"release ([\d.]+)", output)
-    return found[1] if found else "of an unknown version"
-
-
 def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def main() -> int:
@@ -687,7 +692,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Run by its path, this file's folder comes first: opbook/triton would be `triton`.
-    if sys.path and Path(sys.path[0]).resolve() == PACKAGE:
-        del sys.path[0]
     sys.exit(main())

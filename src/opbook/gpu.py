@@ -66,9 +66,9 @@ def refusal(operator: str, kind: str, version: str) -> Callable[..., NoReturn]:
 
     def raise_error(*args, **kwargs) -> NoReturn:
         raise NotImplementedError(
-            f"{operator}: this opbook was built without GPU kernels, so it has none for "
-            f"tensors on a GPU. To get them, {toolchain.install(kind, version)}; then, "
-            f"in opbook's repository, run: USE_CUDA=1 {toolchain.REBUILD}"
+            f"{operator}: opbook was built without GPU kernels, so it has none for a "
+            f"tensor on a GPU. To get them, {toolchain.install(kind, version)}; then "
+            f"run in opbook's repository: USE_CUDA=1 {toolchain.REBUILD}"
         )
 
     return raise_error

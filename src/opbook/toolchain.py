@@ -24,7 +24,7 @@ from pathlib import Path
 # The oldest versions that can build the library; pyproject.toml asks pip for the same.
 LEAST = {"torch": "2.11", "setuptools": "77.0.3"}
 REBUILD = "python -m pip install --no-build-isolation --no-deps -e ."
-# What GPU kernels are compiled for where no GPU is visible, and the nvcc that knows all.
+# What GPU kernels are for where no GPU is visible, and the first nvcc that knows all.
 ARCHITECTURES = ("8.0", "9.0", "10.0")
 NVCC_FOR_ALL = "12.8"
 # 19 is the first clang that compiles for gfx942.
@@ -33,9 +33,9 @@ _DEMANGLERS = ("c++filt", "llvm-cxxfilt", "llvm-cxxfilt-19")
 _OF_CUDA = ("nvcc", "cuobjdump", "nvdisasm", "compute-sanitizer", "ncu")
 # What `hidden` takes away under each name: programs, and variables that lead to them.
 _PROGRAMS = {
-    "nvcc": ("nvcc", "ptxas", "cicc", "cudafe++", "fatbinary", "nvlink"),
-    "clang": ("clang", "clang++", "clang-[0-9]*", "clang++-[0-9]*", "amdclang*")
-    + ("hipcc", "ld.lld*", "lld*", "llvm-*"),
+    "nvcc": "nvcc ptxas cicc cudafe++ fatbinary nvlink".split(),
+    "clang": "clang clang++ clang-[0-9]* clang++-[0-9]* amdclang* hipcc".split()
+    + "ld.lld* lld* llvm-*".split(),
 }
 _CUDA, _ROCM = ("CUDA_HOME", "CUDA_PATH"), ("ROCM_HOME", "ROCM_PATH")
 _VARIABLES = {"nvcc": _CUDA, "clang": _ROCM}
@@ -129,7 +129,7 @@ def architectures(nvcc: str) -> str:
 
 
 def release(compiler: str) -> str:
-    """The version of CUDA or ROCm that an nvcc or hipcc belongs to; empty if unknown."""
+    """The version of CUDA or ROCm that an nvcc or hipcc is of; empty if unknown."""
     said = _said(compiler, "--version")
     found = re.search(r"(?:release|HIP version:) *([\d.]+)", said)
     return found[1] if found else ""
@@ -189,7 +189,7 @@ def rocm_home(environment: Mapping[str, str] | None = None) -> Path:
 def _in_toolkit(
     name: str, home: Path | None, environment: Mapping[str, str]
 ) -> str | None:
-    inside = shutil.which(home / "bin" / name) if home else None
+    inside = shutil.which(str(home / "bin" / name)) if home else None
     # The compiler of a toolkit that a variable names is in there or nowhere.
     is_chosen = any(map(environment.get, _CHOSEN_BY.get(name, ())))
     return inside or (None if is_chosen else which(name, environment) or _bundled(name))
@@ -215,7 +215,7 @@ def llvm_tool(clang: str, name: str) -> str | None:
     """A program of a clang's own version, which knows that clang's targets."""
     suffix = re.search(r"(-\d+)?$", clang)[0]
     beside = Path(clang).resolve().with_name(f"llvm-{name}")
-    return shutil.which(beside) or which(f"llvm-{name}{suffix}", os.environ)
+    return shutil.which(str(beside)) or which(f"llvm-{name}{suffix}", os.environ)
 
 
 def _first(names: Iterable[str], environment: Mapping[str, str]) -> str | None:
