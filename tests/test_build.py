@@ -1,17 +1,38 @@
 """What setup.py promises of the library it builds."""
 
+import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+import setuptools
+import torch
 
 from opbook import _C
+from test_toolchain import nvcc, program
 
 ROOT = Path(__file__).resolve().parents[1]
+# A torch for CUDA, as far as setup.py looks: what it declares, as JSON.
+DECLARE = """\
+import json, os, runpy, sys, torch
+torch.version.cuda, sys.argv = "13.0", ["setup.py", "--version"]
+torch.cuda._is_compiled, torch.cuda.is_available = lambda: True, lambda: False
+declared = runpy.run_path("setup.py")["operators"]()["ext_modules"][0]
+from torch.utils import cpp_extension
+print(json.dumps({
+    "home": cpp_extension.CUDA_HOME,
+    "architectures": os.environ["TORCH_CUDA_ARCH_LIST"],
+    "libraries": declared.library_dirs,
+    "sources": declared.sources,
+}))
+"""
 
 
 def setup(**environment):
@@ -64,3 +85,137 @@ def test_a_contradiction_is_one_line(environment, message):
     assert finished.returncode != 0
     assert message in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """Run setup.py with this torch, but for its CUDA: the sources that it declares."""
+
+    def declare(root=ROOT, cuda=None, **environment):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(sys, "argv", ["setup.py", "--version"])
+        monkeypatch.delenv("USE_CUDA", raising=False)
+        monkeypatch.chdir(root)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        declared = runpy.run_path("setup.py")["operators"]()
+        return declared["ext_modules"][0].sources
+
+    return declare
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project of one operator that has no GPU kernel."""
+    (tmp_path / "src/opbook").mkdir(parents=True)
+    (tmp_path / "csrc/one").mkdir(parents=True)
+    for name in ("setup.py", "src/opbook/toolchain.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("csrc/module.cpp", "csrc/one/one_op.cpp"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_a_build_without_nvcc_says_what_it_leaves_out(declare, capfd):
+    sources = declare(cuda="12.6", CUDA_HOME="/nowhere")
+    said = "opbook: no GPU kernels will be built: no nvcc found; install the CUDA "
+    said += "toolkit 12.8 or a later 12.x, and set CUDA_HOME to it\n"
+    assert said in capfd.readouterr().err
+    assert "csrc/module.cpp" in sources
+    assert not [name for name in sources if name.endswith(".cu")]
+
+
+@pytest.mark.parametrize("environment", [{"cuda": None}, {"USE_CUDA": "0"}])
+def test_nothing_is_said_where_no_gpu_kernels_are_wanted(declare, capfd, environment):
+    declare(**{"cuda": "13.0", "CUDA_HOME": "/nowhere"} | environment)
+    assert "GPU kernels" not in capfd.readouterr().err
+
+
+def test_a_toolkit_that_cannot_be_linked_with_is_found_before_the_build(
+    declare, tmp_path
+):
+    nvcc(tmp_path)
+    (tmp_path / "lib64/libcudart.so").unlink()
+    with pytest.raises(SystemExit, match=r"USE_CUDA=1, but .*no libcudart\.so in"):
+        declare(cuda="13.0", CUDA_HOME=str(tmp_path), USE_CUDA="1", PATH="")
+
+
+def test_a_gpu_build_with_an_nvcc_outside_its_toolkit(tmp_path):
+    real = nvcc(tmp_path / "cuda", "13.0", "80", "90")
+    program(tmp_path / "bin/nvcc", f'exec {real} "$@"')
+    names = ("CUDA_HOME", "CUDA_PATH", "USE_CUDA", "TORCH_CUDA_ARCH_LIST")
+    environment = {k: v for k, v in os.environ.items() if k not in names}
+    environment["CUDA_VISIBLE_DEVICES"] = ""
+    environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", DECLARE],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    declared = json.loads(done.stdout.splitlines()[-1])
+    assert declared["home"] == str(tmp_path / "cuda")
+    assert declared["architectures"] == "8.0;9.0+PTX"
+    assert declared["libraries"][0] == str(tmp_path / "cuda/lib64")
+    kernels = {str(path.relative_to(ROOT)) for path in ROOT.glob("csrc/*/*.cu")}
+    assert kernels <= {*declared["sources"]}
+
+
+def test_an_operator_without_a_gpu_source_stops_a_gpu_build(declare, project, tmp_path):
+    assert declare(project) == ["csrc/module.cpp", "csrc/one/one_op.cpp"]
+    nvcc(tmp_path / "cuda")
+    with pytest.raises(SystemExit, match=r"^csrc/one: no \.cu file there"):
+        declare(project, cuda="13.0", CUDA_HOME=str(tmp_path / "cuda"))
+
+
+@pytest.mark.parametrize("name", ["x_op.cpp", "x.cu", "one/more/x_op.cpp"])
+def test_a_source_that_would_not_be_compiled_stops_the_build(declare, project, name):
+    path = project / "csrc" / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    with pytest.raises(SystemExit, match=f"^csrc/{name}: not in a folder csrc/NAME/"):
+        declare(project)
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "least"),
+    [(setuptools, "65.5.0", "77.0.3"), (torch, "2.10.1+cu128", "2.11")],
+)
+def test_what_is_too_old_to_build_with(declare, monkeypatch, package, version, least):
+    monkeypatch.setattr(package, "__version__", version)
+    name = package.__name__
+    said = f"opbook needs {name} {least} or later, but has {version}: python -m pip"
+    with pytest.raises(SystemExit, match=f"^{re.escape(said)} [^\n]*$"):
+        declare()
+
+
+def test_the_source_distribution_is_complete_and_builds(tmp_path):
+    # egg_info: its list of files would otherwise begin with those of an older one.
+    command = f"setup.py -q egg_info --egg-base {tmp_path} sdist --dist-dir {tmp_path}"
+    subprocess.run([sys.executable, *command.split()], cwd=ROOT, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    folder = tmp_path / archive.name.removesuffix(".tar.gz")
+    inside = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    kept = [
+        *ROOT.glob("csrc/**/*.*"),
+        *ROOT.glob("tests/*.*"),
+        *ROOT.glob("src/**/*.py"),
+    ]
+    assert {str(path.relative_to(ROOT)) for path in kept} <= inside
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= inside
+    # One operator is built: all of them would take a minute.
+    for path in (folder / "csrc").iterdir():
+        if path.is_dir() and path.name != "add_one":
+            shutil.rmtree(path)
+    command = f"-m pip wheel -q --no-build-isolation --no-deps -w {tmp_path} {folder}"
+    subprocess.run(
+        [sys.executable, *command.split()],
+        env=os.environ | {"USE_CUDA": "0", "DEBUG": "1"},
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "opbook/_C.abi3.so" in zipfile.ZipFile(wheel).namelist()
