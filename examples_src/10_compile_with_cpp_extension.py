@@ -20,6 +20,7 @@ import torch
 from torch.utils import cpp_extension
 
 import opbook
+from opbook import toolchain
 
 SOURCES = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm"
 
@@ -36,7 +37,7 @@ if not cpp_extension.is_ninja_available():
 # Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` files
 # join in, and ``USE_CUDA`` makes the C++ file register their launchers.
 
-gpu = torch.cuda.is_available() and (cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
+gpu = opbook.runs_on_gpu() and (toolchain.find("nvcc") or toolchain.find("hipcc"))
 device = "cuda" if gpu else "cpu"
 sources = sorted(SOURCES.glob("*.cpp")) + (sorted(SOURCES.glob("*.cu")) if gpu else [])
 print(device, [source.name for source in sources])

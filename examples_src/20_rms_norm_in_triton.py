@@ -18,7 +18,9 @@ import sys
 
 import torch
 
-device = "cuda" if torch.cuda.is_available() else "cpu"
+import opbook
+
+device = "cuda" if opbook.runs_on_gpu() else "cpu"
 if device == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 if importlib.util.find_spec("triton") is None:
@@ -27,8 +29,6 @@ if importlib.util.find_spec("triton") is None:
 
 import triton
 import triton.language as tl
-
-import opbook
 
 # %%
 # One program normalizes one row. Lanes beyond the end of the row load 0, which adds

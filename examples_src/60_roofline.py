@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 import opbook
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE = "cuda" if opbook.runs_on_gpu() else "cpu"
 # Large enough to leave the caches, small enough to take little time.
 SIDE, ELEMENTS = (8192, 1 << 28) if DEVICE == "cuda" else (512, 6 << 20)
 torch.manual_seed(0)

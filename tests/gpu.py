@@ -5,8 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-HAS_GPU = torch.cuda.is_available()  # True on ROCm too: its tensors are "cuda" tensors
-needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA or ROCm GPU")
+import opbook
+
+HAS_GPU = opbook.runs_on_gpu()  # on ROCm too: its tensors are "cuda" tensors
+needs_gpu = pytest.mark.skipif(
+    not HAS_GPU, reason="needs a CUDA or ROCm GPU, and a build with GPU kernels"
+)
 
 
 def on_a_busy_stream(function: Callable, late: torch.Tensor) -> torch.Tensor:

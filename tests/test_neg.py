@@ -16,7 +16,7 @@ import torch
 
 import emulated
 from environment import without
-from gpu import HAS_GPU
+from gpu import HAS_GPU, needs_gpu
 from opbook.overrides import override
 
 ON = {"OPBOOK_ENABLE_OVERRIDES": "1"}
@@ -47,7 +47,7 @@ def test_equals_eager(device, check):
     assert with_switches(device, ON, LOG)["faults"][check] == []
 
 
-@pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA or ROCm GPU")
+@needs_gpu
 @pytest.mark.parametrize("check", ["stream", "large"])
 def test_on_a_gpu(check):
     assert with_switches("cuda", ON, LOG)["faults"][check] == []

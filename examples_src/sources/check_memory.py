@@ -6,7 +6,6 @@ and a GPU; ``torch`` as an argument is the script's call of itself.
 
 import ctypes
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,9 +22,7 @@ LAST = re.compile(r"(ERROR SUMMARY: \d+ errors?$|RACECHECK SUMMARY|last element)
 
 def main() -> None:
     """Compile, then check each variant with the tool that is for its fault."""
-    compiler = nvcc.path()
-    beside = compiler.resolve().with_name("compute-sanitizer")
-    sanitizer = shutil.which("compute-sanitizer") or str(beside)
+    compiler, sanitizer = nvcc.path(), nvcc.path("compute-sanitizer")
     with tempfile.TemporaryDirectory() as folder:
         program, library = Path(folder, "check_memory"), Path(folder, "neighbour.so")
         command = [compiler, *"-O2 -lineinfo -arch=native".split(), SOURCE]

@@ -1,11 +1,12 @@
 """Run a script of this folder under ncu, and read what it counted."""
 
 import csv
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from opbook import toolchain
 
 
 def counted(
@@ -26,7 +27,7 @@ def counted(
     Returns:
         For each launch its metrics, and the kernel's name under ``Kernel Name``.
     """
-    ncu = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    ncu = toolchain.find("ncu")
     if ncu is None:
         sys.exit("ncu not found: install Nsight Compute")
     with tempfile.TemporaryDirectory() as folder:

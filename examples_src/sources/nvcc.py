@@ -1,21 +1,23 @@
 """Find nvcc, compile a CUDA file of this folder, and load its launchers."""
 
 import ctypes
-import os
 import re
-import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from opbook import toolchain
 
-def path() -> Path:
-    """The compiler, with its toolkit beside it."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return Path(shutil.which("nvcc") or f"{home}/bin/nvcc")
+
+def path(name: str = "nvcc") -> str:
+    """A program of the CUDA toolkit; the script ends where it is missing."""
+    return toolchain.find(name) or sys.exit(
+        f"{name} not found: install the CUDA toolkit"
+    )
 
 
 def library(source: Path, folder: Path, *options: str) -> Path:

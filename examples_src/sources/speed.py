@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import opbook
 
-GPU = torch.cuda.is_available()
+GPU = opbook.runs_on_gpu()
 DEVICE = "cuda" if GPU else "cpu"
 DTYPE = torch.bfloat16
 ROUNDS = 101 if GPU else 15
