@@ -117,7 +117,8 @@ def cudart(home: Path, environment: Mapping[str, str] | None = None) -> Path | N
     places = [home / "lib64", home / "lib", *sorted(home.glob("targets/*/lib"))]
     if compiler := find("c++", environment):
         places.append(Path(_said(compiler, "-print-file-name=libcudart.so")).parent)
-    return next((p for p in places if p.name and (p / "libcudart.so").exists()), None)
+    named = (place for place in places if place.name)
+    return next((p for p in named if os.path.exists(p / "libcudart.so")), None)
 
 
 def architectures(nvcc: str) -> str:
