@@ -32,6 +32,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     # Our own, in _ext
+    "anchors",
     "mathml",
     "proof",
     "code_step",

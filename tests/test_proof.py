@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 import proof.run
 
 proof.run.PRELOAD = []  # these pages need no torch
-extensions = ["myst_parser", "proof", "topics"]
+extensions = ["myst_parser", "proof", "anchors", "topics"]
 myst_enable_extensions = ["colon_fence"]
 html_theme = "basic"
+html_static_path = ["_static"]
 """
 GALLERY_CONF = (
     CONF.replace('"topics"]', '"topics", "sphinx_gallery.gen_gallery"]')
@@ -68,6 +69,7 @@ class Book:
         self.hidden: tuple[str, ...] = ()
         self.write("docs/conf.py", CONF)
         self.write("docs/topics.toml", TOPICS)
+        self.write("docs/_static/proof.css", "")
         self.extensions = self.root / "docs" / "_ext"
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(EXTENSIONS, self.extensions, ignore=ignore)
@@ -790,7 +792,8 @@ def test_gallery_page_shows_its_recording(book, monkeypatch):
     book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
     book.write("examples_src/10_a.py", SCRIPT.replace("sys.exit()\n", ""))
     book.write("docs/recordings.toml", PLAYED)
-    book.page("```{toctree}\nexamples/index\n```")
+    # A ledger links to each block, which needs its id.
+    book.page("```{toctree}\nexamples/index\n```\n\n```{ledger}\n```")
     assert origins(book.passes()) == ["ran", "ran"]
     assert "NVIDIA" not in book.html("examples/10_a")
 
@@ -862,6 +865,27 @@ def test_pages_come_and_go(book):
     assert book.passes()["blocks"] == []
     assert "other.html" not in book.html("ledger")
     assert not list((book.root / "build/proof/records").glob("page-other*"))
+
+
+def test_a_link_that_leads_nowhere_fails_the_build_each_time(book):
+    gone = ["other.html#gone", "#gone", "gone.html", "_static/gone.css", "/gone.html#a"]
+    there = [
+        "other.html#title",
+        "#title",
+        "_static/proof.css?v=1",
+        "/other.html",
+        "//x/#a",
+    ]
+    links = [f'<a href="{link}">' for link in gone + there]
+    toctree = "```{toctree}\nother\n```\n\n"
+    book.page(toctree + "```{raw} html\n" + "\n".join(links) + "\n```\n")
+    book.page("Text.", name="other")
+    for _ in range(2):
+        assert re.findall(
+            "index.md: WARNING: nothing is at (.*) ", book.fails()
+        ) == sorted(gone)
+    book.page(toctree + "[Title](other.md#title)")
+    book.passes("-D", "myst_heading_anchors=1")
 
 
 def test_error_table(book):

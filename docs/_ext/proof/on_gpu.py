@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
 from . import evidence, figures, gallery, record
@@ -53,15 +54,15 @@ class Section(SphinxTransform):
         self.env.note_dependency(str(entry.file))
         recording = json.loads(entry.file.read_text(encoding="utf-8"))
         page += section(entry.name, recording, Path(self.env.doc2path(docname)))
-        # The gallery's downloads stay the last.
+        # The downloads stay the last, and `only` has the id of a link to them.
         for footer in list(self.document.findall(_is_footer)):
             footer.parent.remove(footer)
             page += footer
 
 
 def _is_footer(node) -> bool:
-    is_container = isinstance(node, nodes.container)
-    return is_container and "sphx-glr-footer" in node["classes"]
+    is_only = isinstance(node, addnodes.only)
+    return is_only and any("sphx-glr-footer" in child["classes"] for child in node)
 
 
 def section(name: str, recording: dict, page: Path) -> nodes.section:

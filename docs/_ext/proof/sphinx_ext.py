@@ -154,7 +154,7 @@ def resolve_all(app, env) -> list[str]:
 class Labels(SphinxPostTransform):
     """Put its origin under each block."""
 
-    # sphinx-gallery replaces the blocks that have links at 5, and drops their number.
+    # sphinx-gallery replaces its blocks at 5, and drops their numbers and ids.
     default_priority = 3
     formats = ("html",)
 
@@ -166,11 +166,14 @@ class Labels(SphinxPostTransform):
             if (number := node.get("proof")) is None:
                 continue
             node["classes"].append(f"proof-{origins[number].kind or 'unproven'}")
+            wrapper = _outermost(node)
+            place = wrapper.parent.index(wrapper)
             if not claims[number].get("output"):
-                wrapper = _outermost(node)
-                place = wrapper.parent.index(wrapper) + 1
                 label = _label(self.app, docname, origins[number])
-                wrapper.parent.insert(place, label)
+                wrapper.parent.insert(place + 1, label)
+            if gallery.source_of(self.app, docname):
+                wrapper.parent.insert(place, nodes.target(ids=node["ids"]))
+                node["ids"] = []
 
 
 def _outermost(node):
