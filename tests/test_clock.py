@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parents[1] / "examples_src" / "sources"))
-import speed  # found through the line above
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"))
+import report  # found through the line above
+from clock import speed
 
 NAMES = ("first", "second", "third")
 
@@ -105,6 +106,23 @@ def test_a_launch_that_nothing_hides_has_no_time(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: True)
     with pytest.raises(RuntimeError, match="before the call is launched"):
         speed.one_call(lambda: gpu.append("call"), speed.flush)
+
+
+def test_a_contender_whose_launch_nothing_hides_is_left_out_of_the_run(
+    gpu, monkeypatch
+):
+    def make(name: str):
+        return lambda: gpu.append(name) or torch.zeros(1)
+
+    monkeypatch.setattr(speed, "flush_buffer", lambda: torch.zeros(1))
+    monkeypatch.setattr(torch.cuda.Event, "query", lambda event: gpu[-2] == "second")
+    table = {name: lambda name=name: name for name in NAMES}
+    run = report.Report("toys")
+    calls, _ = run.prepare(table, make, [(None, torch.zeros(1))], task="toy")
+    assert list(calls) == ["first", "third"]
+    (absent,) = run.absent
+    assert absent["contender"] == "second"
+    assert "before the call is launched" in absent["reason"]
 
 
 def test_a_result_lives_until_others_have_their_place(gpu):
