@@ -42,6 +42,8 @@ require("setuptools", setuptools.__version__)
 # spend seconds on importing PyTorch for nothing.
 BUILDS = not {"egg_info", "dist_info"} & {*sys.argv}
 if BUILDS:
+    if not importlib.util.find_spec("torch"):
+        sys.exit("opbook is built with the torch that runs it: install torch first")
     import torch
 
     require("torch", torch.__version__)

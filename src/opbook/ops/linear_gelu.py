@@ -96,13 +96,11 @@ def _check_kinds(input, weight, bias, approximate) -> None:
 
 
 def _is_tanh_form(approximate: str) -> bool:
-    torch._check(
-        approximate in ("none", "tanh"),
-        lambda: (
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(
             "opbook.linear_gelu: expected approximate to be 'none' or 'tanh', "
             f"but got {approximate!r}"
-        ),
-    )
+        )
     return approximate == "tanh"
 
 
