@@ -1,6 +1,9 @@
 """Compile a GPU launcher for the CPU and call it: the Python side of gpu_emulator.h."""
 
 import ctypes
+import functools
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor
 
 HERE = Path(__file__).parent
+OBJECTS = HERE.parent / "build" / "emulated"  # what was compiled, by its content
 # Launcher and kernels: checked at every access, and as HIP code, for 32 or 64 lanes.
 FLAGS = ["-std=c++20", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"]
 CHECKED = ["-O1", "-fsanitize=thread", "-fsanitize=alignment", "-D__HIP__"]
@@ -118,9 +122,7 @@ def build(source: Path, warp_size: int, folder: Path) -> Gpu:
     headers = folder / "include" / "hip"
     headers.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "gpu_emulator.h", headers / "hip_runtime.h")
-    runtime = folder / "gpu_emulator.o"
-    if not runtime.exists():
-        _run("g++", *FLAGS, "-O2", "-c", HERE / "gpu_emulator.cpp", "-o", runtime)
+    runtime = _object(HERE / "gpu_emulator.cpp", [*FLAGS, "-O2"])
     text, launches = LAUNCH.subn(CALL, source.read_text())
     if launches == 0 or "<<<" in text:
         raise ValueError(f"{source}: can't read its <<<...>>> launches")
@@ -129,11 +131,37 @@ def build(source: Path, warp_size: int, folder: Path) -> Gpu:
     torch_headers = Path(torch.__file__).parent / "include"
     includes = [f"-I{path}" for path in (source.parent, headers.parent, torch_headers)]
     flags = [*FLAGS, *CHECKED, *LANES[warp_size], *includes]
+    kernels = _object(rewritten, flags, folder, source.parent)
+    library = rewritten.with_suffix(".so")
     # Without -fsanitize here: the linker must not add the sanitizers' libraries.
-    kernels, library = rewritten.with_suffix(".o"), rewritten.with_suffix(".so")
-    _run("g++", *flags, "-c", rewritten, "-o", kernels)
     _run("g++", "-shared", "-Wl,-Bsymbolic", kernels, runtime, "-o", library)
     return Gpu(library, warp_size)
+
+
+def _object(source: Path, flags: list[str], *anywhere: Path) -> Path:
+    """Compile a file, unless the same text was compiled with the same flags before.
+
+    Args:
+        source: The file.
+        flags: The compiler's.
+        anywhere: Folders whose names make no difference.
+    """
+    text = "\n".join([_compiler(), *flags, _run("g++", *flags, "-E", source)])
+    for folder in anywhere:
+        text = text.replace(str(folder), "")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    made = OBJECTS / f"{source.stem}.{digest[:16]}.o"
+    if not made.exists():
+        OBJECTS.mkdir(parents=True, exist_ok=True)
+        unfinished = made.with_suffix(f".{os.getpid()}")  # others may compile it too
+        _run("g++", *flags, "-c", source, "-o", unfinished)
+        unfinished.replace(made)
+    return made
+
+
+@functools.cache
+def _compiler() -> str:
+    return _run("g++", "--version")
 
 
 def _launchers(library: Path) -> dict[str, list[Launcher]]:
