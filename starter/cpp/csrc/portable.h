@@ -1,0 +1,69 @@
+// The one file that knows CUDA from HIP from the CPU. A file that includes this header
+// speaks CUDA, and compiles with nvcc, with HIP's clang, and with a plain C++ compiler,
+// which sees only the parts outside `#if defined(STARTER_GPU)`.
+#pragma once
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define STARTER_GPU 1
+#define cudaStream_t hipStream_t
+#define cudaGetLastError hipGetLastError
+#define cudaGetErrorString hipGetErrorString
+#define cudaSuccess hipSuccess
+#elif defined(__CUDACC__)
+#include <cuda_runtime.h>
+#define STARTER_GPU 1
+#endif
+
+#if defined(STARTER_GPU)
+#define STARTER_HOST_DEVICE __host__ __device__
+#else
+#define STARTER_HOST_DEVICE
+#endif
+
+namespace starter {
+
+// The type to compute in: fp32 for fp16, bf16 and fp32, and fp64 for fp64.
+template <typename T>
+using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// e^x and x / y. In fp32 on a GPU they are fast, and wrong in the last few bits.
+STARTER_HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
+STARTER_HOST_DEVICE inline float fast_exp(float x) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  return __expf(x);
+#else
+  return std::exp(x);
+#endif
+}
+
+STARTER_HOST_DEVICE inline double fast_divide(double x, double y) { return x / y; }
+STARTER_HOST_DEVICE inline float fast_divide(float x, float y) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  return __fdividef(x, y);
+#else
+  return x / y;
+#endif
+}
+
+#if defined(STARTER_GPU)
+// As many blocks as `count` elements need.
+inline int64_t blocks_for(int64_t count, int64_t elements_per_block) {
+  return (count + elements_per_block - 1) / elements_per_block;
+}
+
+// Null, or why the last kernel could not be launched.
+inline const char* launch_error() {
+  const auto status = cudaGetLastError();
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+#endif
+
+}  // namespace starter

@@ -1,0 +1,46 @@
+// The GPU launchers of swiglu: pointers and a stream, no tensors. nvcc compiles this
+// file for CUDA, HIP's clang for ROCm.
+#include "swiglu.h"
+
+namespace starter {
+
+constexpr int kThreads = 256;
+
+template <typename T>
+const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
+                          double limit, void* stream) {
+  const bool wide = is_aligned(gate) && is_aligned(up) && is_aligned(output);
+  constexpr int kWidth = kVectorBytes / sizeof(T);
+  const auto kernel = wide ? swiglu_kernel<kWidth, T> : swiglu_kernel<1, T>;
+  const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));
+  kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(gate, up, output,
+                                                                     count, limit);
+  return launch_error();
+}
+
+template <typename T>
+const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
+                                   T* grad_up, int64_t count, double limit,
+                                   void* stream) {
+  const bool wide = is_aligned(grad) && is_aligned(gate) && is_aligned(up) &&
+                    is_aligned(grad_gate) && is_aligned(grad_up);
+  constexpr int kWidth = kVectorBytes / sizeof(T);
+  const auto kernel =
+      wide ? swiglu_backward_kernel<kWidth, T> : swiglu_backward_kernel<1, T>;
+  const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));
+  kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      grad, gate, up, grad_gate, grad_up, count, limit);
+  return launch_error();
+}
+
+// The types that swiglu_op.cpp calls them with.
+#define STARTER_INSTANTIATE(T)                                                      \
+  template const char* launch_swiglu(View<T>, View<T>, T*, int64_t, double, void*); \
+  template const char* launch_swiglu_backward(View<T>, View<T>, View<T>, T*, T*,    \
+                                              int64_t, double, void*);
+STARTER_INSTANTIATE(c10::Half)
+STARTER_INSTANTIATE(c10::BFloat16)
+STARTER_INSTANTIATE(float)
+STARTER_INSTANTIATE(double)
+
+}  // namespace starter

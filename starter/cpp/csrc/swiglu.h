@@ -1,0 +1,83 @@
+// swiglu: SiLU(gate) * up, its gradients, and the GPU kernels that compute them.
+#pragma once
+
+#include "vectors.h"
+
+namespace starter {
+
+// [math] one element, on every device; `limit` is infinity where there is none
+template <typename T>
+STARTER_HOST_DEVICE T swiglu_value(T gate, T up, compute_t<T> limit) {
+  compute_t<T> g = gate, u = up;
+  if (g > limit) g = limit;
+  if (u > limit) u = limit;
+  if (u < -limit) u = -limit;
+  return static_cast<T>(fast_divide(g, 1 + fast_exp(-g)) * u);
+}
+
+template <typename T>
+STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> limit,
+                                          T& grad_gate, T& grad_up) {
+  compute_t<T> d = grad, g = gate, u = up;
+  const bool gate_is_clamped = g > limit;
+  const bool up_is_clamped = u > limit || u < -limit;
+  if (gate_is_clamped) g = limit;
+  if (up_is_clamped) u = u > limit ? limit : -limit;
+  const compute_t<T> sigmoid = fast_divide(1, 1 + fast_exp(-g));
+  const compute_t<T> slope = sigmoid * (1 + g * (1 - sigmoid));  // of SiLU
+  // What was clamped no longer depends on its input: its gradient is zero.
+  grad_gate = static_cast<T>(gate_is_clamped ? 0 : d * u * slope);
+  grad_up = static_cast<T>(up_is_clamped ? 0 : d * g * sigmoid);
+}
+// [/math]
+
+// The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
+// stream. They return null, or what the GPU's runtime says of a launch that failed.
+template <typename T>
+const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
+                          double limit, void* stream);
+template <typename T>
+const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
+                                   T* grad_up, int64_t count, double limit,
+                                   void* stream);
+
+#if defined(STARTER_GPU)
+
+// [kernels] a thread computes N neighbouring elements, the last one what is left
+template <int N, typename T>
+__global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count,
+                              compute_t<T> limit) {
+  const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
+  const int64_t left = count - first;
+  if (left <= 0) return;
+  const auto g = load<N>(gate.at(first), left);
+  const auto u = load<N>(up.at(first), left);
+  Vector<T, N> y;
+#pragma unroll
+  for (int i = 0; i < N; ++i) y.data[i] = swiglu_value(g.data[i], u.data[i], limit);
+  store(output + first, y, left);
+}
+
+template <int N, typename T>
+__global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
+                                       T* grad_gate, T* grad_up, int64_t count,
+                                       compute_t<T> limit) {
+  const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
+  const int64_t left = count - first;
+  if (left <= 0) return;
+  const auto d = load<N>(grad.at(first), left);
+  const auto g = load<N>(gate.at(first), left);
+  const auto u = load<N>(up.at(first), left);
+  Vector<T, N> dg, du;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    swiglu_gradients(d.data[i], g.data[i], u.data[i], limit, dg.data[i], du.data[i]);
+  }
+  store(grad_gate + first, dg, left);
+  store(grad_up + first, du, left);
+}
+// [/kernels]
+
+#endif  // STARTER_GPU
+
+}  // namespace starter

@@ -1,0 +1,130 @@
+// starter::swiglu for PyTorch: schemas, checks, the CPU kernels, and the calls into the
+// GPU launchers.
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "swiglu.h"
+#include "tensors.h"
+
+namespace starter {
+
+namespace {
+
+constexpr auto kName = "starter::swiglu";
+
+// [devices] the same two functions, for tensors on the CPU and for tensors on a GPU
+constexpr int64_t kElementsPerTask = 4096;  // fewer are not worth another thread
+
+struct Cpu {
+  explicit Cpu(const Tensor&) {}
+
+  template <typename T>
+  void swiglu(View<T> gate, View<T> up, T* output, int64_t count, double limit) const {
+    torch::stable::parallel_for(
+        0, count, kElementsPerTask, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            output[i] = swiglu_value<T>(*gate.at(i), *up.at(i), limit);
+          }
+        });
+  }
+
+  template <typename T>
+  void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
+                       int64_t count, double limit) const {
+    torch::stable::parallel_for(
+        0, count, kElementsPerTask, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit,
+                                grad_gate[i], grad_up[i]);
+          }
+        });
+  }
+};
+
+#if defined(USE_CUDA)
+struct Gpu : GpuOf {
+  using GpuOf::GpuOf;
+
+  template <typename... Args>
+  void swiglu(Args... args) const {
+    check_launch(kName, launch_swiglu(args..., stream));
+  }
+
+  template <typename... Args>
+  void swiglu_backward(Args... args) const {
+    check_launch(kName, launch_swiglu_backward(args..., stream));
+  }
+};
+#endif
+// [/devices]
+
+// [operator]
+void check(const Tensor& gate, const Tensor& up, std::optional<double> limit) {
+  check_like(kName, "up", up, "gate", gate);
+  STD_TORCH_CHECK(!limit || *limit > 0, kName,
+                  ": expected limit to be positive, but got ", *limit);
+}
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+template <typename Device>
+Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit) {
+  check(gate, up, limit);
+  const Device device(gate);
+  const Tensor g = viewable(gate), u = viewable(up);
+  const Tensor output = torch::stable::new_empty(gate, gate.sizes());
+  with_type_of(kName, "gate", gate, [&](auto zero) {
+    using T = decltype(zero);
+    if (gate.numel() == 0) return;
+    device.swiglu(view_of<T>(g), view_of<T>(u), data_of<T>(output), gate.numel(),
+                  limit.value_or(kNoLimit));
+  });
+  return output;
+}
+
+template <typename Device>
+std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
+                                           const Tensor& up,
+                                           std::optional<double> limit) {
+  check(gate, up, limit);
+  check_like(kName, "grad", grad, "gate", gate);
+  const Device device(gate);
+  const Tensor d = viewable(grad), g = viewable(gate), u = viewable(up);
+  const Tensor grad_gate = torch::stable::new_empty(gate, gate.sizes());
+  const Tensor grad_up = torch::stable::new_empty(gate, gate.sizes());
+  with_type_of(kName, "gate", gate, [&](auto zero) {
+    using T = decltype(zero);
+    if (gate.numel() == 0) return;
+    device.swiglu_backward(view_of<T>(d), view_of<T>(g), view_of<T>(u),
+                           data_of<T>(grad_gate), data_of<T>(grad_up), gate.numel(),
+                           limit.value_or(kNoLimit));
+  });
+  return {grad_gate, grad_up};
+}
+// [/operator]
+
+}  // namespace
+
+// [register]
+STABLE_TORCH_LIBRARY_FRAGMENT(starter, m) {
+  m.def("swiglu(Tensor gate, Tensor up, float? limit=None) -> Tensor");
+  m.def(
+      "swiglu_backward(Tensor grad, Tensor gate, Tensor up, float? limit=None) "
+      "-> (Tensor grad_gate, Tensor grad_up)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(starter, CPU, m) {
+  m.impl("swiglu", TORCH_BOX(&swiglu<Cpu>));
+  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Cpu>));
+}
+
+#if defined(USE_CUDA)  // PyTorch says CUDA for AMD GPUs too
+STABLE_TORCH_LIBRARY_IMPL(starter, CUDA, m) {
+  m.impl("swiglu", TORCH_BOX(&swiglu<Gpu>));
+  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Gpu>));
+}
+#endif
+// [/register]
+
+}  // namespace starter

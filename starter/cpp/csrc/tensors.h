@@ -1,0 +1,99 @@
+// What the registration of every operator needs of tensors, in the LibTorch Stable ABI.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <string>
+
+#include "vectors.h"
+
+namespace starter {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+inline std::string shape_of(const Tensor& tensor) {
+  std::string text = "[";
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    text += (d ? ", " : "") + std::to_string(tensor.size(d));
+  }
+  return text + "]";
+}
+
+// Refuses a tensor without the shape, dtype and device of another argument, `model`.
+inline void check_like(const char* op, const char* name, const Tensor& tensor,
+                       const char* model_name, const Tensor& model) {
+  STD_TORCH_CHECK(tensor.sizes().equals(model.sizes()), op, ": expected ", name, " of ",
+                  model_name, "'s shape, ", shape_of(model), ", but got ",
+                  shape_of(tensor));
+  STD_TORCH_CHECK(tensor.scalar_type() == model.scalar_type(), op, ": expected ", name,
+                  " of ", model_name, "'s dtype, ", model.scalar_type(), ", but got ",
+                  tensor.scalar_type());
+  STD_TORCH_CHECK(tensor.device() == model.device(), op, ": expected ", name, " and ",
+                  model_name, " on the same device");
+}
+
+// Calls `run` with a zero of the C++ type that the tensor's dtype stands for.
+template <typename Run>
+void with_type_of(const char* op, const char* name, const Tensor& tensor, Run run) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Half:
+      return run(c10::Half(0));
+    case ScalarType::BFloat16:
+      return run(c10::BFloat16(0));
+    case ScalarType::Float:
+      return run(0.0f);
+    case ScalarType::Double:
+      return run(0.0);
+    default:
+      STD_TORCH_CHECK(false, op, ": expected ", name,
+                      " of fp16, bf16, fp32 or fp64, but got ", tensor.scalar_type());
+  }
+}
+
+// The tensor itself if a View can describe it: it is contiguous, or the same distance
+// leads from each row to the next, as in one half of a larger tensor. Otherwise a copy.
+inline Tensor viewable(const Tensor& tensor) {
+  const int64_t last = tensor.dim() - 1;
+  bool regular = last >= 1 && tensor.stride(last) == 1;
+  for (int64_t d = 0; d + 1 < last; ++d) {
+    regular = regular && tensor.stride(d) == tensor.size(d + 1) * tensor.stride(d + 1);
+  }
+  return regular ? tensor : torch::stable::contiguous(tensor);
+}
+
+template <typename T>
+T* data_of(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+template <typename T>
+View<T> view_of(const Tensor& viewable) {
+  if (viewable.is_contiguous()) return {data_of<T>(viewable), 1, 1};
+  const int64_t last = viewable.dim() - 1;
+  return {data_of<T>(viewable), viewable.size(last), viewable.stride(last - 1)};
+}
+
+#if defined(USE_CUDA)
+
+// While it lives, allocations and launches go to the GPU of `tensor`. `stream` is the
+// one that the caller's other work on this GPU is queued on.
+struct GpuOf {
+  torch::stable::accelerator::DeviceGuard guard;
+  void* stream = nullptr;
+
+  explicit GpuOf(const Tensor& tensor) : guard(tensor.get_device_index()) {
+    TORCH_ERROR_CODE_CHECK(
+        aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+  }
+};
+
+inline void check_launch(const char* op, const char* error) {
+  STD_TORCH_CHECK(error == nullptr, op, ": kernel launch failed: ", error);
+}
+
+#endif  // USE_CUDA
+
+}  // namespace starter

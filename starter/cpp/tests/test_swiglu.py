@@ -1,0 +1,140 @@
+"""starter.swiglu against PyTorch's own operators."""
+
+import pytest
+import torch
+
+import starter
+
+HAS_GPU = torch.cuda.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(
+    "starter::swiglu", "CUDA"
+)
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="no GPU, or no kernels for it")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+# None, one, a vector of 16 bytes or less, no multiple of one, and several blocks.
+SHAPES = [(), (0,), (1,), (8,), (7, 3), (2, 0, 5), (3, 1031), (2, 3, 4096)]
+
+
+# [reference]
+def reference(gate, up, limit=None):
+    """Compute in fp64 what the operator should return."""
+    g, u = gate.double(), up.double()
+    if limit is not None:
+        g, u = torch.clamp(g, max=limit), torch.clamp(u, -limit, limit)
+    return (g * torch.sigmoid(g) * u).to(gate.dtype)
+
+
+# [/reference]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    torch.manual_seed(0)
+    return request.param
+
+
+def check(gate, up, limit=None):
+    """Compare the output and both gradients with the reference's."""
+    gate, up = (tensor.detach().requires_grad_() for tensor in (gate, up))
+    actual, expected = starter.swiglu(gate, up, limit), reference(gate, up, limit)
+    assert actual.is_contiguous()
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(gate)
+    actual = torch.autograd.grad(actual, (gate, up), grad)
+    expected = torch.autograd.grad(expected, (gate, up), grad)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_equals_the_reference(device, shape, dtype, limit):
+    gate, up = torch.randn(2, *shape, device=device, dtype=dtype)
+    check(gate, up, limit)
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.t(),
+    "every_second_row": lambda x: x[::2],
+    "every_second_column": lambda x: x[:, ::2],
+    "left_half": lambda x: x.chunk(2, dim=-1)[0],
+    "right_half": lambda x: x.chunk(2, dim=-1)[1],
+    "right_half_of_3_dimensions": lambda x: x.view(2, 2, -1).chunk(2, dim=-1)[1],
+    "half_with_a_tail": lambda x: x[:, :1025],
+    "not_aligned": lambda x: x[:, 1:1026],
+    "expanded_rows": lambda x: x[:1].expand(4, -1),
+    "expanded_columns": lambda x: x[:, :1].expand(-1, 5),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_strides(device, layout, dtype):
+    gate, up = torch.randn(2, 4, 2400, device=device, dtype=dtype)
+    strided = LAYOUTS[layout]
+    check(strided(gate), strided(up))
+    check(strided(gate), strided(up).contiguous())
+
+
+def test_infinity_and_nan(device):
+    values = torch.tensor([0.0, -0.0, 1e4, -1e4, torch.inf, torch.nan], device=device)
+    gate, up = values.repeat(6), values.repeat_interleave(6)
+    for limit in (None, 2.0):
+        actual, expected = starter.swiglu(gate, up, limit), reference(gate, up, limit)
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+WRONG = {
+    "expected up of gate's shape, [2, 3], but got [3]": lambda x: (x, x[0]),
+    "expected up of gate's dtype, Float, but got Double": lambda x: (x, x.double()),
+    "expected gate of fp16, bf16, fp32 or fp64, but got Int": lambda x: (x.int(),) * 2,
+    "expected limit to be positive, but got -1": lambda x: (x, x, -1.0),
+    "expected limit to be positive, but got nan": lambda x: (x, x, float("nan")),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_are_refused(device, message):
+    arguments = WRONG[message](torch.randn(2, 3, device=device))
+    with pytest.raises(RuntimeError) as error:
+        starter.swiglu(*arguments)
+    assert f"starter::swiglu: {message}" in str(error.value)
+
+
+@needs_gpu
+def test_two_devices_are_refused():
+    x = torch.randn(3)
+    with pytest.raises(RuntimeError, match="expected up and gate on the same device"):
+        starter.swiglu(x.cuda(), x)
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_first_and_second_derivatives(device, limit):
+    gate, up = torch.randn(2, 3, 4, device=device, dtype=torch.float64)
+    arguments = gate.requires_grad_(), up.requires_grad_(), limit
+    assert torch.autograd.gradcheck(starter.swiglu, arguments)
+    assert torch.autograd.gradgradcheck(starter.swiglu, arguments)
+
+
+def test_forward_mode_is_refused(device):
+    x = torch.randn(3, device=device)
+    with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
+        torch.func.jvp(starter.swiglu, (x, x), (x, x))
+
+
+def test_opcheck(device):
+    gate, up, grad = torch.randn(3, 6, 40, device=device)
+    torch.library.opcheck(torch.ops.starter.swiglu_backward, (grad, gate, up, 2.0))
+    arguments = gate.requires_grad_(), up.t().contiguous().t().requires_grad_()
+    torch.library.opcheck(torch.ops.starter.swiglu, arguments)
+
+
+def test_compiles_without_a_graph_break(device):
+    gate, up = torch.randn(2, 6, 40, device=device).requires_grad_().unbind()
+    compiled = torch.compile(starter.swiglu, fullgraph=True)
+    actual, expected = compiled(gate, up, 2.0), starter.swiglu(gate, up, 2.0)
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(gate)
+    actual = torch.autograd.grad(actual, (gate, up), grad)
+    expected = torch.autograd.grad(expected, (gate, up), grad)
+    torch.testing.assert_close(actual, expected)
