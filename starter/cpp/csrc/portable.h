@@ -1,6 +1,5 @@
-// The one file that knows CUDA from HIP from the CPU. A file that includes this header
-// speaks CUDA, and compiles with nvcc, with HIP's clang, and with a plain C++ compiler,
-// which sees only the parts outside `#if defined(STARTER_GPU)`.
+// The one file that knows CUDA from HIP from the CPU. What includes it speaks CUDA, and
+// compiles with nvcc, HIP's clang, and a C++ compiler, which sees no kernels.
 #pragma once
 
 #include <torch/headeronly/util/BFloat16.h>
@@ -30,7 +29,7 @@
 
 namespace starter {
 
-// The type to compute in: fp32 for fp16, bf16 and fp32, and fp64 for fp64.
+// The type to compute in: fp64 for fp64, and fp32 for the others.
 template <typename T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

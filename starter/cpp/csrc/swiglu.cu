@@ -9,8 +9,8 @@ constexpr int kThreads = 256;
 template <typename T>
 const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
                           double limit, void* stream) {
-  const bool wide = is_aligned(gate) && is_aligned(up) && is_aligned(output);
   constexpr int kWidth = kVectorBytes / sizeof(T);
+  const bool wide = count % kWidth == 0 && is_aligned(gate) && is_aligned(up);
   const auto kernel = wide ? swiglu_kernel<kWidth, T> : swiglu_kernel<1, T>;
   const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));
   kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(gate, up, output,
@@ -22,9 +22,9 @@ template <typename T>
 const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
                                    T* grad_up, int64_t count, double limit,
                                    void* stream) {
-  const bool wide = is_aligned(grad) && is_aligned(gate) && is_aligned(up) &&
-                    is_aligned(grad_gate) && is_aligned(grad_up);
   constexpr int kWidth = kVectorBytes / sizeof(T);
+  const bool wide =
+      count % kWidth == 0 && is_aligned(grad) && is_aligned(gate) && is_aligned(up);
   const auto kernel =
       wide ? swiglu_backward_kernel<kWidth, T> : swiglu_backward_kernel<1, T>;
   const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));

@@ -32,7 +32,8 @@ STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> lim
 // [/math]
 
 // The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
-// stream. They return null, or what the GPU's runtime says of a launch that failed.
+// stream. Outputs are aligned, as all that PyTorch allocates. They return null, or the
+// error.
 template <typename T>
 const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
                           double limit, void* stream);
@@ -43,19 +44,16 @@ const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* gr
 
 #if defined(STARTER_GPU)
 
-// [kernels] a thread computes N neighbouring elements, the last one what is left
+// [kernels] a thread computes N neighbouring elements; N divides `count`
 template <int N, typename T>
 __global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count,
                               compute_t<T> limit) {
   const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
-  const int64_t left = count - first;
-  if (left <= 0) return;
-  const auto g = load<N>(gate.at(first), left);
-  const auto u = load<N>(up.at(first), left);
+  if (first >= count) return;
+  const auto g = load<N>(gate, first), u = load<N>(up, first);
   Vector<T, N> y;
-#pragma unroll
   for (int i = 0; i < N; ++i) y.data[i] = swiglu_value(g.data[i], u.data[i], limit);
-  store(output + first, y, left);
+  store(output, first, y);
 }
 
 template <int N, typename T>
@@ -63,18 +61,14 @@ __global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
                                        T* grad_gate, T* grad_up, int64_t count,
                                        compute_t<T> limit) {
   const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
-  const int64_t left = count - first;
-  if (left <= 0) return;
-  const auto d = load<N>(grad.at(first), left);
-  const auto g = load<N>(gate.at(first), left);
-  const auto u = load<N>(up.at(first), left);
+  if (first >= count) return;
+  const auto d = load<N>(grad, first), g = load<N>(gate, first), u = load<N>(up, first);
   Vector<T, N> dg, du;
-#pragma unroll
   for (int i = 0; i < N; ++i) {
     swiglu_gradients(d.data[i], g.data[i], u.data[i], limit, dg.data[i], du.data[i]);
   }
-  store(grad_gate + first, dg, left);
-  store(grad_up + first, du, left);
+  store(grad_gate, first, dg);
+  store(grad_up, first, du);
 }
 // [/kernels]
 

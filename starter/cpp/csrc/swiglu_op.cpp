@@ -1,6 +1,6 @@
 // starter::swiglu for PyTorch: schemas, checks, the CPU kernels, and the calls into the
 // GPU launchers.
-#include <limits>
+#include <cmath>
 #include <optional>
 #include <tuple>
 
@@ -8,37 +8,28 @@
 #include "tensors.h"
 
 namespace starter {
-
 namespace {
 
 constexpr auto kName = "starter::swiglu";
 
 // [devices] the same two functions, for tensors on the CPU and for tensors on a GPU
-constexpr int64_t kElementsPerTask = 4096;  // fewer are not worth another thread
-
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
   template <typename T>
   void swiglu(View<T> gate, View<T> up, T* output, int64_t count, double limit) const {
-    torch::stable::parallel_for(
-        0, count, kElementsPerTask, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            output[i] = swiglu_value<T>(*gate.at(i), *up.at(i), limit);
-          }
-        });
+    for_each(count, [&](int64_t i) {
+      output[i] = swiglu_value<T>(*gate.at(i), *up.at(i), limit);
+    });
   }
 
   template <typename T>
   void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
                        int64_t count, double limit) const {
-    torch::stable::parallel_for(
-        0, count, kElementsPerTask, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit,
-                                grad_gate[i], grad_up[i]);
-          }
-        });
+    for_each(count, [&](int64_t i) {
+      swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit, grad_gate[i],
+                          grad_up[i]);
+    });
   }
 };
 
@@ -61,12 +52,10 @@ struct Gpu : GpuOf {
 
 // [operator]
 void check(const Tensor& gate, const Tensor& up, std::optional<double> limit) {
-  check_like(kName, "up", up, "gate", gate);
+  check_like(kName, "up", up, gate);
   STD_TORCH_CHECK(!limit || *limit > 0, kName,
                   ": expected limit to be positive, but got ", *limit);
 }
-
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 template <typename Device>
 Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit) {
@@ -78,7 +67,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit)
     using T = decltype(zero);
     if (gate.numel() == 0) return;
     device.swiglu(view_of<T>(g), view_of<T>(u), data_of<T>(output), gate.numel(),
-                  limit.value_or(kNoLimit));
+                  limit.value_or(INFINITY));
   });
   return output;
 }
@@ -88,7 +77,7 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
                                            const Tensor& up,
                                            std::optional<double> limit) {
   check(gate, up, limit);
-  check_like(kName, "grad", grad, "gate", gate);
+  check_like(kName, "grad", grad, gate);
   const Device device(gate);
   const Tensor d = viewable(grad), g = viewable(gate), u = viewable(up);
   const Tensor grad_gate = torch::stable::new_empty(gate, gate.sizes());
@@ -98,7 +87,7 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
     if (gate.numel() == 0) return;
     device.swiglu_backward(view_of<T>(d), view_of<T>(g), view_of<T>(u),
                            data_of<T>(grad_gate), data_of<T>(grad_up), gate.numel(),
-                           limit.value_or(kNoLimit));
+                           limit.value_or(INFINITY));
   });
   return {grad_gate, grad_up};
 }

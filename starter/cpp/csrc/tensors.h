@@ -24,15 +24,14 @@ inline std::string shape_of(const Tensor& tensor) {
 
 // Refuses a tensor without the shape, dtype and device of another argument, `model`.
 inline void check_like(const char* op, const char* name, const Tensor& tensor,
-                       const char* model_name, const Tensor& model) {
-  STD_TORCH_CHECK(tensor.sizes().equals(model.sizes()), op, ": expected ", name, " of ",
-                  model_name, "'s shape, ", shape_of(model), ", but got ",
-                  shape_of(tensor));
+                       const Tensor& model) {
+  STD_TORCH_CHECK(tensor.sizes().equals(model.sizes()), op, ": expected ", name,
+                  " of shape ", shape_of(model), ", but got ", shape_of(tensor));
   STD_TORCH_CHECK(tensor.scalar_type() == model.scalar_type(), op, ": expected ", name,
-                  " of ", model_name, "'s dtype, ", model.scalar_type(), ", but got ",
+                  " of dtype ", model.scalar_type(), ", but got ",
                   tensor.scalar_type());
-  STD_TORCH_CHECK(tensor.device() == model.device(), op, ": expected ", name, " and ",
-                  model_name, " on the same device");
+  STD_TORCH_CHECK(tensor.device() == model.device(), op, ": expected ", name,
+                  " on the device of the other arguments");
 }
 
 // Calls `run` with a zero of the C++ type that the tensor's dtype stands for.
@@ -76,8 +75,17 @@ View<T> view_of(const Tensor& viewable) {
   return {data_of<T>(viewable), viewable.size(last), viewable.stride(last - 1)};
 }
 
-#if defined(USE_CUDA)
+// Calls `compute(i)` for each i below `count`, on several threads of the CPU.
+template <typename Compute>
+void for_each(int64_t count, Compute compute) {
+  constexpr int64_t kElementsPerThread = 4096;  // fewer are not worth another thread
+  torch::stable::parallel_for(0, count, kElementsPerThread,
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t i = begin; i < end; ++i) compute(i);
+                              });
+}
 
+#if defined(USE_CUDA)
 // While it lives, allocations and launches go to the GPU of `tensor`. `stream` is the
 // one that the caller's other work on this GPU is queued on.
 struct GpuOf {
@@ -93,7 +101,6 @@ struct GpuOf {
 inline void check_launch(const char* op, const char* error) {
   STD_TORCH_CHECK(error == nullptr, op, ": kernel launch failed: ", error);
 }
-
-#endif  // USE_CUDA
+#endif
 
 }  // namespace starter

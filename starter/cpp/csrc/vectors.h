@@ -21,52 +21,32 @@ struct View {
 
 #if defined(STARTER_GPU)
 
-// The widest load or store of one GPU thread is 16 bytes. Its address is a multiple
-// of 16.
+// The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
 constexpr int kVectorBytes = 16;
 
 template <typename T>
-bool is_aligned(const T* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % kVectorBytes == 0;
-}
-
-template <typename T>
 bool is_aligned(View<T> view) {
-  constexpr int kElements = kVectorBytes / sizeof(T);
-  return is_aligned(view.data) &&
+  constexpr int kWidth = kVectorBytes / sizeof(T);
+  return reinterpret_cast<std::uintptr_t>(view.data) % kVectorBytes == 0 &&
          (view.is_contiguous() ||
-          (view.columns % kElements == 0 && view.stride % kElements == 0));
+          (view.columns % kWidth == 0 && view.stride % kWidth == 0));
 }
 
-// N neighbouring elements. Because the struct is aligned, the compiler moves all of
-// them in one instruction.
+// N neighbouring elements. Because the struct is aligned, the compiler loads and stores
+// all of them in one instruction.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
   T data[N];
 };
 
-// Loads or stores N elements; only `count` if fewer are left at the end of the tensor.
 template <int N, typename T>
-__device__ Vector<T, N> load(const T* from, int64_t count) {
-  if (count >= N) return *reinterpret_cast<const Vector<T, N>*>(from);
-  Vector<T, N> vector{};
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    if (i < count) vector.data[i] = from[i];
-  }
-  return vector;
+__device__ Vector<T, N> load(View<T> view, int64_t i) {
+  return *reinterpret_cast<const Vector<T, N>*>(view.at(i));
 }
 
 template <int N, typename T>
-__device__ void store(T* to, const Vector<T, N>& vector, int64_t count) {
-  if (count >= N) {
-    *reinterpret_cast<Vector<T, N>*>(to) = vector;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    if (i < count) to[i] = vector.data[i];
-  }
+__device__ void store(T* output, int64_t i, const Vector<T, N>& vector) {
+  *reinterpret_cast<Vector<T, N>*>(output + i) = vector;
 }
 
 #endif  // STARTER_GPU

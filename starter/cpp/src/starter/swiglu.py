@@ -4,46 +4,40 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-# PyTorch 2.13 is the first whose torch.compile can trace forward_ad.unpack_dual.
-TRACES_FORWARD_MODE = torch.__version__ >= (2, 13)
-
 
 # [interface]
 def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     """Compute ``SiLU(gate) * up``, where ``SiLU(x) = x / (1 + exp(-x))``.
 
-    With a limit, ``gate`` is replaced by ``min(gate, limit)`` and ``up`` by
-    ``min(max(up, -limit), limit)`` first. The models of gpt-oss clamp like this; they
-    also scale by 1.702 inside the exponential and add 1 to ``up``, which this operator
-    does not.
-
-    The formula runs in fp32 for fp16, bf16 and fp32, and in fp64 for fp64; the result
-    is rounded once.
+    A limit replaces ``gate`` by ``min(gate, limit)`` and ``up`` by
+    ``min(max(up, -limit), limit)`` first, as the gpt-oss models do. Those also multiply
+    by 1.702 inside the exponential and add 1 to ``up``; this operator does not.
 
     Args:
         gate: Any shape and strides; fp16, bf16, fp32 or fp64.
-        up: Of the same shape, dtype and device. Shapes are not broadcast.
-        limit: A positive number. ``None`` means no limit.
+        up: Of the same shape, dtype and device. Nothing is broadcast.
+        limit: A positive number; ``None`` for no limit.
 
     Returns:
-        A contiguous tensor of ``gate``'s shape and dtype.
+        A contiguous tensor of that shape and dtype, computed in fp32 or fp64.
 
     Raises:
-        RuntimeError: The shape, dtype or device of ``up`` is not that of ``gate``, the
-            dtype is another one, or ``limit`` is not positive.
+        RuntimeError: Shapes, dtypes or devices differ, the dtype is another one, or
+            ``limit`` is not positive.
         NotImplementedError: In forward-mode differentiation.
     """
-    if TRACES_FORWARD_MODE or not torch.compiler.is_compiling():
-        for tensor in (gate, up):
-            # Without this question, PyTorch would return a derivative of zero.
-            if forward_ad.unpack_dual(tensor).tangent is not None:
-                raise NotImplementedError(
-                    "starter.swiglu has no forward-mode derivative: use reverse mode"
-                )
+    if _has_tangent(gate, up):  # PyTorch would return a derivative of zero
+        raise NotImplementedError("starter.swiglu has no forward-mode derivative")
     return torch.ops.starter.swiglu(gate, up, limit)
 
 
 # [/interface]
+
+
+def _has_tangent(*tensors: Tensor) -> bool:
+    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
+        return False  # torch.compile cannot trace this question before PyTorch 2.13
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 # [math]
@@ -59,15 +53,14 @@ def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
 # [/math]
 
 
-# [fake]
+# [fake] shape, dtype, device and strides of the results, for torch.compile
 @torch.library.register_fake("starter::swiglu")
 def _(gate, up, limit=None):
-    """Return a tensor of the result's shape, dtype and device, without data."""
     torch._check(
         gate.shape == up.shape,
         lambda: (
-            f"starter::swiglu: expected up of gate's shape, {list(gate.shape)}, "
-            f"but got {list(up.shape)}"
+            f"starter::swiglu: expected up of shape {[*gate.shape]}, "
+            f"but got {[*up.shape]}"
         ),
     )
     return gate.new_empty(gate.shape)
@@ -88,11 +81,10 @@ def _save_inputs(ctx, inputs, output):
 
 
 def _backward(ctx, grad):
-    """Return a gradient for each argument; ``limit`` has none."""
     gate, up = ctx.saved_tensors
-    if torch.is_grad_enabled():  # create_graph=True: autograd will differentiate this
+    if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
         _, vjp = torch.func.vjp(lambda g, u: composite(g, u, ctx.limit), gate, up)
-        return *vjp(grad), None
+        return *vjp(grad), None  # no gradient for limit
     return *torch.ops.starter.swiglu_backward(grad, gate, up, ctx.limit), None
 
 
