@@ -1,0 +1,5 @@
+"""Operators for PyTorch, in Triton."""
+
+from starter.swiglu import swiglu
+
+__all__ = ["swiglu"]

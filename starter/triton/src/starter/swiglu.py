@@ -1,0 +1,193 @@
+"""swiglu in Triton: formula, kernels, operator and gradient."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd import forward_ad
+
+BLOCK = 1024  # elements of one program: 4 warps, 16 bytes of bf16 for each thread
+INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1: runs on the CPU
+
+
+# [interface]
+def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
+    """Compute ``SiLU(gate) * up``, where ``SiLU(x) = x / (1 + exp(-x))``.
+
+    A limit replaces ``gate`` by ``min(gate, limit)`` and ``up`` by
+    ``min(max(up, -limit), limit)`` first, as the gpt-oss models do. Those also multiply
+    by 1.702 inside the exponential and add 1 to ``up``; this operator does not.
+
+    Args:
+        gate: Any shape and strides; fp16, bf16, fp32 or fp64.
+        up: Of the same shape, dtype and device. Nothing is broadcast.
+        limit: A positive number; ``None`` for no limit. Triton compiles a kernel for
+            each value.
+
+    Returns:
+        A contiguous tensor of that shape and dtype, computed in fp32 or fp64.
+
+    Raises:
+        RuntimeError: Shapes, dtypes or devices differ, Triton does not run on the
+            device, the dtype is another one, or ``limit`` is not positive.
+        NotImplementedError: In forward-mode differentiation.
+    """
+    if _has_tangent(gate, up):  # PyTorch would return a derivative of zero
+        raise NotImplementedError("starter.swiglu has no forward-mode derivative")
+    return torch.ops.starter.swiglu(gate, up, limit)
+
+
+# [/interface]
+
+
+def _has_tangent(*tensors: Tensor) -> bool:
+    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
+        return False  # torch.compile cannot trace this question before PyTorch 2.13
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+
+
+# [math] of one element: for the kernels, and in PyTorch's operators
+@triton.jit
+def swiglu_clamped(gate, up, LIMIT: tl.constexpr):
+    if LIMIT is not None:
+        gate = tl.where(gate > LIMIT, LIMIT, gate)
+        up = tl.where(up > LIMIT, LIMIT, tl.where(up < -LIMIT, -LIMIT, up))
+    return gate, up
+
+
+@triton.jit
+def swiglu_value(gate, up, LIMIT: tl.constexpr):
+    g, u = swiglu_clamped(gate, up, LIMIT)
+    return g * tl.sigmoid(g) * u
+
+
+@triton.jit
+def swiglu_gradients(d, gate, up, LIMIT: tl.constexpr):
+    g, u = swiglu_clamped(gate, up, LIMIT)
+    sigmoid = tl.sigmoid(g)
+    dg = d * u * sigmoid * (1 + g * (1 - sigmoid))
+    du = d * g * sigmoid
+    if LIMIT is not None:  # what was clamped no longer depends on its input
+        dg = tl.where(gate > LIMIT, 0.0, dg)
+        du = tl.where((up > LIMIT) | (up < -LIMIT), 0.0, du)
+    return dg, du
+
+
+def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
+    """Compute the same in PyTorch's operators, which have all derivatives."""
+    dtype = torch.promote_types(gate.dtype, torch.float32)
+    g, u = gate.to(dtype), up.to(dtype)
+    if limit is not None:
+        g, u = g.clamp(max=limit), u.clamp(-limit, limit)
+    return (torch.nn.functional.silu(g) * u).to(gate.dtype)
+
+
+# [/math]
+
+
+# [kernels] a program computes BLOCK elements; the last one has fewer, as its mask says
+@triton.jit
+def load(tensor, place, mask):
+    x = tl.load(tensor + place, mask=mask)
+    return x if x.dtype == tl.float64 else x.to(tl.float32)
+
+
+@triton.jit
+def swiglu_kernel(gate, up, output, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    y = swiglu_value(load(gate, place, mask), load(up, place, mask), LIMIT)
+    tl.store(output + place, y, mask=mask)  # converts to the output's dtype
+
+
+@triton.jit
+def swiglu_backward_kernel(
+    grad, gate, up, grad_gate, grad_up, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    d, g = load(grad, place, mask), load(gate, place, mask)
+    dg, du = swiglu_gradients(d, g, load(up, place, mask), LIMIT)
+    tl.store(grad_gate + place, dg, mask=mask)
+    tl.store(grad_up + place, du, mask=mask)
+
+
+# [/kernels]
+
+
+def _check(gate: Tensor, limit: float | None, **others: Tensor) -> None:
+    floating = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    checks = [
+        (gate.dtype in floating, "gate of fp16, bf16, fp32 or fp64", gate.dtype),
+        (INTERPRETED or not gate.is_cpu, "gate on a GPU", gate.device),
+        (limit is None or limit > 0, "limit to be positive", limit),
+    ]
+    for name, x in others.items():
+        checks += [
+            (x.shape == gate.shape, f"{name} of shape {[*gate.shape]}", [*x.shape]),
+            (x.dtype == gate.dtype, f"{name} of dtype {gate.dtype}", x.dtype),
+            (x.device == gate.device, f"{name} on {gate.device}", x.device),
+        ]
+    for is_right, what, it in checks:
+        if not is_right:
+            raise RuntimeError(f"starter::swiglu: expected {what}, but got {it}")
+
+
+# [operator]
+def _launch(kernel, *tensors: Tensor, limit: float | None) -> None:
+    count = tensors[0].numel()
+    if count > 0:
+        with torch.cuda.device_of(tensors[0]):
+            kernel[(triton.cdiv(count, BLOCK),)](*tensors, count, limit, BLOCK)
+
+
+@torch.library.custom_op("starter::swiglu", mutates_args=())
+def _swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
+    _check(gate, limit, up=up)
+    output = gate.new_empty(gate.shape)
+    _launch(swiglu_kernel, gate.contiguous(), up.contiguous(), output, limit=limit)
+    return output
+
+
+@torch.library.custom_op("starter::swiglu_backward", mutates_args=())
+def _swiglu_backward(
+    grad: Tensor, gate: Tensor, up: Tensor, limit: float | None = None
+) -> tuple[Tensor, Tensor]:
+    _check(gate, limit, up=up, grad=grad)
+    outputs = gate.new_empty(gate.shape), gate.new_empty(gate.shape)
+    inputs = grad.contiguous(), gate.contiguous(), up.contiguous()
+    _launch(swiglu_backward_kernel, *inputs, *outputs, limit=limit)
+    return outputs
+
+
+# Fake kernels: shape, dtype, device and strides of the results, for torch.compile.
+@_swiglu.register_fake
+def _(gate, up, limit=None):
+    _check(gate, limit, up=up)
+    return gate.new_empty(gate.shape)
+
+
+@_swiglu_backward.register_fake
+def _(grad, gate, up, limit=None):
+    return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
+
+
+# [/operator]
+
+
+# [autograd]
+def _save_inputs(ctx, inputs, output):
+    gate, up, ctx.limit = inputs
+    ctx.save_for_backward(gate, up)
+
+
+def _backward(ctx, grad):
+    gate, up = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
+        _, vjp = torch.func.vjp(lambda g, u: composite(g, u, ctx.limit), gate, up)
+        return *vjp(grad), None  # no gradient for limit
+    return *torch.ops.starter.swiglu_backward(grad, gate, up, ctx.limit), None
+
+
+_swiglu.register_autograd(_backward, setup_context=_save_inputs)
+# [/autograd]

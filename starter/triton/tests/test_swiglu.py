@@ -1,0 +1,121 @@
+"""starter.swiglu against PyTorch's own operators."""
+
+import os
+
+import pytest
+import torch
+
+HAS_GPU = torch.cuda.is_available()
+if not HAS_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+import starter
+
+DEVICE = "cuda" if HAS_GPU else "cpu"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SHAPES = [(), (0,), (1,), (7, 3), (2, 0, 5), (1024,), (3, 1031), (2, 3, 1024)]
+
+
+# [reference]
+def reference(gate, up, limit=None):
+    """Compute in fp64 what the operator should return."""
+    g, u = gate.double(), up.double()
+    if limit is not None:
+        g, u = torch.clamp(g, max=limit), torch.clamp(u, -limit, limit)
+    return (g * torch.sigmoid(g) * u).to(gate.dtype)
+
+
+# [/reference]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def check(gate, up, limit=None, operator=starter.swiglu):
+    """Compare the output and both gradients with the reference's."""
+    gate, up = gate.detach().requires_grad_(), up.detach().requires_grad_()
+    actual, expected = operator(gate, up, limit), reference(gate, up, limit)
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(gate)
+    actual = torch.autograd.grad(actual, (gate, up), grad)
+    torch.testing.assert_close(actual, torch.autograd.grad(expected, (gate, up), grad))
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_equals_the_reference(shape, dtype, limit):
+    gate, up = torch.randn(2, *shape, device=DEVICE, dtype=dtype)
+    check(gate, up, limit)
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.t(),
+    "every_second_column": lambda x: x[:, ::2],
+    "half": lambda x: x.chunk(2, dim=-1)[1],
+    "expanded": lambda x: x[:1].expand(4, -1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_strides(layout):
+    check(*map(LAYOUTS[layout], torch.randn(2, 4, 600, device=DEVICE)))
+
+
+def test_infinity_and_nan():
+    values = torch.tensor([0.0, -0.0, 1e4, -1e4, torch.inf, torch.nan], device=DEVICE)
+    gate, up = values.repeat(6), values.repeat_interleave(6)
+    actual, expected = starter.swiglu(gate, up, 2.0), reference(gate, up, 2.0)
+    torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+WRONG = {
+    "expected up of shape [2, 3], but got [3]": lambda x: (x, x[0]),
+    "expected up of dtype torch.float32, but got": lambda x: (x, x.double()),
+    "expected gate of fp16, bf16, fp32 or fp64": lambda x: (x.int(), x.int()),
+    "expected limit to be positive, but got -1": lambda x: (x, x, -1.0),
+    "expected limit to be positive, but got nan": lambda x: (x, x, float("nan")),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_are_refused(message):
+    arguments = WRONG[message](torch.randn(2, 3, device=DEVICE))
+    with pytest.raises(RuntimeError) as error:
+        starter.swiglu(*arguments)
+    assert f"starter::swiglu: {message}" in str(error.value)
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+def test_two_devices_are_refused():
+    x = torch.randn(3)
+    with pytest.raises(RuntimeError, match="expected up on cuda:0, but got cpu"):
+        starter.swiglu(x.cuda(), x)
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_first_and_second_derivatives(limit):
+    gate, up = torch.randn(2, 3, 4, device=DEVICE, dtype=torch.float64)
+    arguments = gate.requires_grad_(), up.requires_grad_(), limit
+    assert torch.autograd.gradcheck(starter.swiglu, arguments)
+    assert torch.autograd.gradgradcheck(starter.swiglu, arguments)
+
+
+def test_forward_mode_is_refused():
+    x = torch.randn(3, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
+        torch.func.jvp(starter.swiglu, (x, x), (x, x))
+
+
+def test_opcheck():
+    gate, up, grad = torch.randn(3, 6, 40, device=DEVICE)
+    torch.library.opcheck(torch.ops.starter.swiglu_backward, (grad, gate, up, 2.0))
+    arguments = gate.requires_grad_(), up.t().contiguous().t().requires_grad_()
+    torch.library.opcheck(torch.ops.starter.swiglu, arguments)
+
+
+def test_compiles_without_a_graph_break():
+    gate, up = torch.randn(2, 6, 40, device=DEVICE)
+    check(gate, up, 2.0, torch.compile(starter.swiglu, fullgraph=True))
