@@ -78,6 +78,12 @@ def live(session: nox.Session) -> None:
 
 
 @nox.session
+def new(session: nox.Session) -> None:
+    """Copy the starter under new names: nox -s new -- ../mykernels --operator NAME."""
+    session.run(sys.executable, "starter/new.py", *session.posargs, external=True)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
     python = book(session)

@@ -1,0 +1,228 @@
+"""The starter: projects made of it build, pass their tests, and live side by side."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from environment import without
+from gpu import HAS_GPU
+from opbook import codeobjects
+
+ROOT = Path(__file__).resolve().parents[1]
+STARTER = ROOT / "starter"
+# As names of other lengths: two packages and three operators.
+CPP = ("k", "soft_capping_of_scores", "swish")
+TRITON = ("kernels_of_ours", "relu")
+spec = importlib.util.spec_from_file_location("new", STARTER / "new.py")
+new = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(new)
+# For what differs from another project by its names alone.
+CHEAP = "not opcheck and not compiles and not derivatives and not forward_mode"
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942")
+
+
+def run(*command, folder: Path, **environment: str) -> str:
+    """Run Python there, without what this process's own tests depend on."""
+    kept = without("PROOF_", "COVERAGE_", "TRITON_INTERPRET", "PYTEST_")
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env=kept | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def refusal(*arguments, script: Path = STARTER / "new.py") -> str:
+    command = [sys.executable, str(script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0, done.stdout
+    assert done.stderr.startswith(("new.py: ", "usage: ")), done.stderr
+    return done.stderr
+
+
+def install(project: Path, site: Path) -> None:
+    """Install into a folder of its own, with the torch of this environment."""
+    pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation")
+    run(*pip, "--no-deps", "--target", site, project, folder=project)
+
+
+def run_tests(project: Path, site: Path, *options: str) -> None:
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
+    assert " passed" in run(*command, folder=project, PYTHONPATH=str(site))
+
+
+@pytest.fixture(scope="session")
+def projects(tmp_path_factory) -> Path:
+    """A project of each kind, installed; the C++ one has grown an operator."""
+    folder = tmp_path_factory.mktemp("projects")
+    script = STARTER / "new.py"
+    run(script, folder / CPP[0], "--operator", CPP[1], folder=folder)
+    run("new.py", "--add", CPP[2], folder=folder / CPP[0])
+    run(script, folder / TRITON[0], "--operator", TRITON[1], "--triton", folder=folder)
+    for package in (CPP[0], TRITON[0]):
+        install(folder / package, folder / "site")
+    return folder
+
+
+def files(folder: Path) -> list[Path]:
+    """What git tracks, or would."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "."]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True
+    )
+    return [folder / name for name in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most_files", "most_lines"), [("cpp", 18, 1000), ("triton", 10, 400)]
+)
+def test_it_is_small(kind, most_files, most_lines):
+    found = files(STARTER / kind)
+    if kind == "cpp":
+        found.append(STARTER / "new.py")  # a project carries it
+    lines = {path: len(path.read_text().splitlines()) for path in found}
+    assert len(found) <= most_files
+    assert sum(lines.values()) <= most_lines
+    longest = 150 if kind == "cpp" else 200
+    assert not {path: n for path, n in lines.items() if n > longest}
+
+
+def test_it_knows_nothing_of_the_rest():
+    for path in files(STARTER):
+        text = path.read_text().replace("Opbook contributors", "")
+        assert "opbook" not in text.lower(), path
+
+
+@pytest.mark.parametrize(("operator", "which"), [(CPP[1], ""), (CPP[2], CHEAP)])
+def test_a_project_in_cpp_passes_its_tests(projects, operator, which):
+    tests = f"tests/test_{operator}.py"
+    run_tests(projects / CPP[0], projects / "site", tests, "-k", which)
+
+
+def test_a_project_in_triton_passes_its_tests(projects):
+    run_tests(projects / TRITON[0], projects / "site")
+
+
+@pytest.mark.parametrize("kind", ["cpp", "triton"])
+def test_the_starter_itself_passes_its_tests(tmp_path, kind):
+    project = tmp_path / kind
+    for path in files(STARTER / kind):
+        copy = project / path.relative_to(STARTER / kind)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text())
+    install(project, tmp_path / "site")
+    run_tests(project, tmp_path / "site", "-k", CHEAP)
+
+
+def test_no_old_name_is_left(projects):
+    for package in (CPP[0], TRITON[0]):
+        found = [projects / package / path for path in new.read(projects / package)]
+        assert len(found) > 8
+        for path in found:
+            text = f"{path.relative_to(projects)}\n{path.read_text()}"
+            assert not re.search("starter|swiglu|opbook", text, re.IGNORECASE), path
+
+
+def test_two_projects_and_opbook_share_a_process(projects):
+    code = (
+        "import torch, opbook, k, kernels_of_ours",
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        "gate, up = torch.randn(2, 100, device=device)",
+        "outputs = [",
+        "    k.soft_capping_of_scores(gate.cpu(), up.cpu()).to(device),",
+        "    k.swish(gate.cpu(), up.cpu()).to(device),",
+        "    kernels_of_ours.relu(gate, up),",
+        "]",
+        "for output in outputs:",
+        "    expected = torch.nn.functional.silu(gate) * up",
+        "    torch.testing.assert_close(output, expected)",
+        "torch.testing.assert_close(opbook.add_one(gate), gate + 1)",
+    )
+    interpreted = {} if HAS_GPU else {"TRITON_INTERPRET": "1"}
+    paths = {"PYTHONPATH": str(projects / "site")}
+    run("-c", "\n".join(code), folder=projects, **interpreted, **paths)
+
+
+REFUSED = {
+    "must be lower-case letters": ("Softcap", "2nd", "soft-cap", "soft cap"),
+    "is reserved in Python, C++ or PyTorch": (
+        "lambda",
+        "torch",
+        "aten",
+        "std",
+        "delete",
+    ),
+    "is taken": ("gate", "launch", "with_type_of", "namespace"),
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"), [(why, name) for why in REFUSED for name in REFUSED[why]]
+)
+def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
+    tmp_path, reason, name
+):
+    folder = tmp_path / "mine"
+    assert reason in refusal(folder, f"--operator={name}", "--package=ours")
+    assert reason in refusal(folder, "--operator=ours", f"--package={name}")
+    assert not folder.exists()
+
+
+def test_other_mistakes_are_refused(tmp_path):
+    assert "is a module of Python" in refusal(tmp_path / "json", "--operator=softcap")
+    assert "package and operator are both" in refusal(tmp_path / "a", "--operator=a")
+    assert "--add works in a project" in refusal("--add", "softcap")
+    for wrong in (
+        (),
+        ("--operator=a",),
+        (tmp_path / "b",),
+        (tmp_path / "b", "--add=c"),
+    ):
+        assert "give a folder and --operator NAME, or --add" in refusal(*wrong)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_exists_stays_as_it_is(projects, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    words = "exists and is not an empty folder"
+    assert words in refusal(tmp_path, "--operator=softcap", "--package=ours")
+    assert words in refusal(tmp_path / "notes.txt", "--operator=a", "--package=ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    project = projects / CPP[0]
+    for name in CPP[1:]:
+        assert "is taken" in refusal("--add", name, script=project / "new.py")
+    words = "only --add NAME works"
+    assert words in refusal(tmp_path / "c", "--operator=d", script=project / "new.py")
+
+
+def test_it_says_which_lines_hold_the_formula(tmp_path):
+    said = run(STARTER / "new.py", "mine", "--operator", "softcap", folder=tmp_path)
+    places = re.findall(r"^  (\S+), lines (\d+) to (\d+)$", said, re.MULTILINE)
+    assert len(places) == 3
+    for place, first, last in places:
+        lines = (tmp_path / "mine" / place).read_text().splitlines()
+        assert re.search(r"\[(math|reference)\]", lines[int(first) - 1])
+        assert re.search(r"\[/(math|reference)\]", lines[int(last) - 1])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_gpu_compiler_accepts_it(target, tmp_path):
+    source = STARTER / "cpp" / "csrc" / "swiglu.cu"
+    try:
+        code = codeobjects.compile_kernel(source, target, tmp_path)
+    except codeobjects.ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert len(code.kernels) == 16  # 2 kernels, 4 types, vectors and single elements
+    for kernel in code.kernels:
+        assert kernel.spill_bytes == 0, kernel
+        if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
+            assert kernel.wide_loads == 2 + ("backward" in kernel.name), kernel
