@@ -122,14 +122,14 @@ def main() -> None:
     parser.add_argument("--package", help="name of the package (default: the folder's)")
     parser.add_argument("--triton", action="store_true", help="Triton, no compiler")
     parser.add_argument("--add", metavar="NAME", help="add an operator to this project")
-    given = parser.parse_args()
-    if bool(given.folder and given.operator) == bool(given.add):
+    args = parser.parse_args()
+    if bool(args.add) == bool(args.folder) or bool(args.folder) != bool(args.operator):
         parser.error("give a folder and --operator NAME, or --add NAME alone")
-    if given.add:
-        return add(given.add)
-    package = given.package or given.folder.resolve().name.replace("-", "_")
-    kind = "triton" if given.triton else "cpp"
-    return create(given.folder, package, given.operator, kind)
+    if args.add:
+        return add(args.add)
+    package = args.package or args.folder.resolve().name.replace("-", "_")
+    kind = "triton" if args.triton else "cpp"
+    return create(args.folder, package, args.operator, kind)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
 
 def test_other_mistakes_are_refused(tmp_path):
     assert "is a module of Python" in refusal(tmp_path / "json", "--operator=softcap")
-    assert "package and operator are both" in refusal(tmp_path / "a", "--operator=a")
+    assert "package and operator are both" in refusal(tmp_path / "q", "--operator=q")
     assert "--add works in a project" in refusal("--add", "softcap")
     for wrong in (
         (),
@@ -195,13 +195,13 @@ def test_what_exists_stays_as_it_is(projects, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     words = "exists and is not an empty folder"
     assert words in refusal(tmp_path, "--operator=softcap", "--package=ours")
-    assert words in refusal(tmp_path / "notes.txt", "--operator=a", "--package=ours")
+    assert words in refusal(tmp_path / "notes.txt", "--operator=q", "--package=ours")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     project = projects / CPP[0]
     for name in CPP[1:]:
         assert "is taken" in refusal("--add", name, script=project / "new.py")
     words = "only --add NAME works"
-    assert words in refusal(tmp_path / "c", "--operator=d", script=project / "new.py")
+    assert words in refusal(tmp_path / "q", "--operator=z", script=project / "new.py")
 
 
 def test_it_says_which_lines_hold_the_formula(tmp_path):
