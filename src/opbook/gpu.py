@@ -25,6 +25,7 @@ def runs_on_gpu() -> bool:
         True if PyTorch sees a GPU and this build has kernels for it.
 
     Example:
+        >>> import opbook
         >>> device = "cuda" if opbook.runs_on_gpu() else "cpu"
     """
     return HAS_KERNELS and torch.cuda.is_available()
