@@ -93,8 +93,9 @@ NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
 def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
     input = torch.randn(rows, hidden + 8).half()[:, :hidden]
     grad = torch.randn(rows, hidden).half()
-    for weight in weights(hidden, torch.half):
-        added = torch.randn_like(grad) if weight is None else None
+    is_large = rows * hidden > 2**16  # a second for each weight
+    for weight in weights(hidden, torch.half)[-1 if is_large else 0 :]:
+        added = torch.randn_like(grad) if weight is None or is_large else None
         check_rms_norm_backward(launch, grad, input, weight, added)
 
 
