@@ -255,6 +255,15 @@ def test_opcheck(device, layout):
     for op in (ops.rms_norm.default, ops.rms_norm_forward.default):
         torch.library.opcheck(op, (input, weight))
     with torch.no_grad():
+        _, rrms = ops.rms_norm_forward(input, weight)
+        args = (torch.ones_like(input), input, weight, rrms, True, True)
+        torch.library.opcheck(ops.rms_norm_backward.default, args)
+
+
+def test_opcheck_of_the_backward_operator(device):
+    ops = torch.ops.opbook
+    input, weight = torch.randn(6, 40, device=device), torch.randn(40, device=device)
+    with torch.no_grad():
         half = torch.randn(3, 8, device=device, dtype=torch.bfloat16)
         weights = None, half[0].clone(), half[0].half(), half[0].float()
         for x, w in ((input, weight), *((half, weight) for weight in weights)):
