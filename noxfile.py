@@ -90,6 +90,7 @@ def tests(session: nox.Session) -> None:
     session.run(python, "-m", "proof", external=True)
     # A page's blocks share a process, so that a file goes to one worker as a whole.
     workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    workers += ["--durations=10"]
     session.run(python, "-m", "pytest", *workers, *session.posargs, external=True)
 
 

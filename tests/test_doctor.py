@@ -23,6 +23,7 @@ _C = types.SimpleNamespace(
     _GLIBCXX_USE_CXX11_ABI=True, _dispatch_get_all_op_names=lambda: ["opbook::one"]
 )
 cuda = types.SimpleNamespace(is_available=lambda: False)
+ops = types.SimpleNamespace(opbook=None)
 """
 PACKAGE = Path(doctor.__file__).parent
 CPU = {"version": "2.13.0+cpu"}

@@ -21,6 +21,7 @@ PAGES = sorted((ROOT / "docs" / "guide").glob("[0-9]*.md"))
 # What runs the pages is the book's, not the reader's: pytest with the book's own rules.
 RUNNER = (
     "conftest.py",
+    "src/opbook/toolchain.py",  # the engine finds compilers through it
     *(
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "docs" / "_ext" / "proof").rglob("*")
@@ -58,11 +59,12 @@ def project(tmp_path_factory) -> Path:
     """The folder after the reader has typed everything."""
     folder = tmp_path_factory.mktemp("walk")
     pages = [page.relative_to(ROOT).as_posix() for page in PAGES]
-    for name in (*offered(), *RUNNER, *pages):
-        target = folder / (name if name in RUNNER else renamed(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        text = (ROOT / name).read_text(encoding="utf-8")
-        target.write_text(text if name in RUNNER else renamed(text), encoding="utf-8")
+    texts = {name: (ROOT / name).read_text("utf-8") for name in (*offered(), *pages)}
+    files = {renamed(name): renamed(text) for name, text in texts.items()}
+    files |= {name: (ROOT / name).read_text("utf-8") for name in RUNNER}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
     init = folder / "src" / "mykernels" / "__init__.py"
     init.write_text(without_other_operators(init.read_text()))
     (folder / "README.md").write_text("The reader's own.\n")

@@ -77,12 +77,14 @@ bool keeps_strides(const Tensor& input) {
 // strides of its result with it when it gets an empty tensor to resize.
 Tensor eager_neg(const Tensor& input) {
   using torch::stable::detail::from;
-  return from_aten("aten::neg", "aten::neg.out", input, [&] {
-    const Tensor output = torch::stable::new_empty(input, {0});
-    std::array<StableIValue, 2> stack{from(input), from(output)};
+  const Tensor output = new_empty("aten::neg", input, {0});
+  std::array<StableIValue, 2> stack{from(input), from(output)};
+  try {
     call_aten("aten::neg", "out", stack.data());
-    return torch::stable::detail::to<Tensor>(stack[0]);
-  });
+  } catch (const std::runtime_error&) {
+    throw std::runtime_error(words_of_aten());  // eager's, for who replaces eager
+  }
+  return torch::stable::detail::to<Tensor>(stack[0]);
 }
 // [/eager]
 
