@@ -2,8 +2,9 @@
 
 tests/ needs only the way to `proof` from here. The rest are items of their own: a
 ``{run}`` block of a page, a script of examples_src/ in a process of its own, a notebook
-through nbval. ``pytest`` needs torch and pytest only; what lacks another tool is
-skipped by name.
+through nbval. What the build of the site has run is not run again while its record is
+current. ``pytest`` needs torch and pytest only; what lacks another tool is skipped by
+name.
 """
 
 import importlib.util
@@ -25,7 +26,7 @@ TIMEOUT = 600
 # reads it when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(DOCS / "_ext"))
-from proof import page, run  # noqa: E402  found through the line above
+from proof import evidence, page, run  # noqa: E402  found through the line above
 
 # A page may run pytest itself, which must not read that page again.
 IN_A_PAGE = "PROOF_FOLDER" in os.environ
@@ -108,6 +109,9 @@ class Script(BookItem):
     """A gallery script: it runs alone and ends with status 0."""
 
     def runtest(self) -> None:
+        record = evidence.store().get(f"script:{evidence.relative(self.path)}")
+        if record and record.kind == "ran":
+            return
         try:
             done = subprocess.run(
                 [sys.executable, str(self.path)],
@@ -153,7 +157,8 @@ class PageFile(pytest.File):
 
     def result(self, number: int) -> page.Result:
         if self.results is None:
-            self.results = run.run_page(self.path, reuse=False)
+            known = run.known_results(self.path)
+            self.results = known or run.run_page(self.path, reuse=False)
         return self.results[number]
 
 

@@ -967,8 +967,22 @@ def test_gallery_script_may_have_nothing_imported_before(book):
     assert "imported before: False" in book.html("examples/20_b")
 
 
-def test_pytest_reads_the_pages(book):
+def pytest_says(book) -> str:
+    """What pytest prints about the pages."""
     shutil.copy(EXTENSIONS.parents[1] / "conftest.py", book.root)
+    command = [sys.executable, "-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        command,
+        cwd=book.root,
+        env=without(*BOOK),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_pytest_reads_the_pages(book):
     book.page("""
         ```{run} python
         x = 1
@@ -984,15 +998,19 @@ def test_pytest_reads_the_pages(book):
         ```
         """)
     book.write("docs/other.md", "```{run} python\n:needs: no_such_module\n1\n```\n")
-    command = [sys.executable, "-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        command,
-        cwd=book.root,
-        env=without(*BOOK),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "docs/index.md:10: block failed: ZeroDivisionError" in done.stdout
-    assert "1 failed, 1 passed, 2 skipped" in done.stdout
-    assert "needs no_such_module" in done.stdout
+    said = pytest_says(book)
+    assert "docs/index.md:10: block failed: ZeroDivisionError" in said
+    assert "1 failed, 1 passed, 2 skipped" in said
+    assert "needs no_such_module" in said
+
+
+def test_pytest_takes_what_the_build_ran(book):
+    code = "with open('build/ran', 'a') as file:\n    file.write('{}')"
+    book.page(run_block("python", code.format("a")))
+    book.passes()
+    for _ in range(2):
+        assert "1 passed" in pytest_says(book)
+        assert (book.root / "build/ran").read_text() == "a"
+    book.page(run_block("python", code.format("b")))
+    assert "1 passed" in pytest_says(book)
+    assert (book.root / "build/ran").read_text() == "ab"

@@ -281,12 +281,10 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
         path: the Markdown file.
         reuse: whether to take the results of a current record instead.
     """
+    if reuse and (results := known_results(path)):
+        return results
     blocks = page.parse(path)
     what = f"page:{page.name(path)}"
-    text = blocks_digest(blocks)
-    record = evidence.store().get(what)
-    if reuse and record and record.detail["blocks"] == text:
-        return [Result(**output) for output in record.outputs]
     fresh = page.starts_fresh(path)
     run = call(_run_blocks, page.name(path), blocks, measure=reuse, fresh=fresh)
     results = run.results
@@ -308,7 +306,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
                 statements=run.statements,
                 outputs=[asdict(result) for result in results],
                 detail={
-                    "blocks": text,
+                    "blocks": blocks_digest(blocks),
                     "date": today(),
                     "skipped": skipped,
                     **run.compilers,
@@ -316,6 +314,14 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
             )
         )
     return results
+
+
+def known_results(path: Path) -> list[Result]:
+    """The results of a page's blocks from a current record; none without one."""
+    record = evidence.store().get(f"page:{page.name(path)}")
+    if record and record.detail["blocks"] == blocks_digest(page.parse(path)):
+        return [Result(**output) for output in record.outputs]
+    return []
 
 
 def _skipped(blocks: list[Block], results: list[Result]) -> dict[str, str]:
