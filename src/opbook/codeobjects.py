@@ -18,7 +18,10 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbook import toolchain
+if __package__:
+    from opbook import toolchain
+else:  # loaded by its path, as the book does before the package is built
+    import toolchain
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100")
 
