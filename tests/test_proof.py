@@ -325,6 +325,7 @@ def test_a_code_object_is_the_builds_until_an_edit(book):
         """)
 
 
+@needs_gpu_compilers
 def test_compiled_origin_needs_the_digest_of_the_file(book):
     book.write("csrc/a.cu", "// [part]\nint a;\n// [/part]\n")
     book.page("""
