@@ -43,9 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what the site's build generates."""
+    """Leave out what the site's build generates, and what needs a browser."""
     made = (DOCS / "examples", DOCS / "tutorials", ROOT / "build", DOCS / "_ext")
-    return True if collection_path in made else None
+    return True if collection_path in {*made, ROOT / "tests" / "browser"} else None
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector):

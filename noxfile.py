@@ -53,7 +53,7 @@ def quick(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Run and build one page, script or notebook: nox -s page -- NAME."""
     if len(session.posargs) != 1:
-        session.error("name one page: nox -s page -- guide/03_cpu_kernel")
+        session.error("name one page: nox -s page -- guide/3_gpu_kernel")
     name = find_page(session, session.posargs[0])
     python = book(session)
     session.run(python, "-m", "proof", external=True)
@@ -127,6 +127,14 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """Test the built site in Chromium: contrast, search, keyboard, phone."""
+    python = environment(session, "browser", "browser")
+    options = ["-c", "tests/browser/pytest.ini", "tests/browser", *session.posargs]
+    session.run(python, "-m", "pytest", *options, external=True)
+
+
+@nox.session
 def links(session: nox.Session) -> None:
     """Ask every address that the site links to (needs the network)."""
     python = book(session)
@@ -136,7 +144,7 @@ def links(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Break the sources in every way of tests/mutants.toml: does a test notice?"""
+    """Break the sources in every way of tests/faults: does a test notice?"""
     python = book(session)
     session.run(python, "tests/mutants.py", *session.posargs, external=True)
 

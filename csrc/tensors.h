@@ -37,8 +37,10 @@ template <typename... Parts>
 }
 
 // A macro, so that the words are put together only when they are needed.
-#define OPBOOK_CHECK(condition, op, ...) \
-  if (!(condition)) ::opbook::fail(op, __VA_ARGS__)
+#define OPBOOK_CHECK(condition, op, ...)               \
+  do {                                                 \
+    if (!(condition)) ::opbook::fail(op, __VA_ARGS__); \
+  } while (false)
 // [/check]
 
 inline std::string shape_of(Sizes sizes) {

@@ -42,6 +42,7 @@ extensions = [
     "operator_table",
     "project_tree",
     "step_files",
+    "steps",
     "support_matrix",
     "topics",
     # External

@@ -2,7 +2,7 @@
 
     python tests/mutants.py [NAME ...]
 
-Every mutant of mutants.toml is applied to a private copy of the repository, which is
+Every mutant of faults/*.toml is applied to a private copy of the repository, which is
 rebuilt as far as needed; then the tests of that part run up to the first failure. A
 mutant that no test notices is a bug of the tests: it makes the exit status 1.
 """
@@ -27,12 +27,17 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
 PARTS += ("benchmarks", "docs/_ext", "README.md", "LICENSE")
+FAULTS = "tests/faults/*.toml"  # a file for each operator
 EMULATOR = "tests/test_gpu_emulator"  # and what follows: a file for some operators
 TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 
 
 class Mutant(NamedTuple):
-    """One fault: the text ``old`` of ``file``, which occurs once, becomes ``new``."""
+    """One fault: the text ``old`` of ``file``, which occurs once, becomes ``new``.
+
+    Unless ``tests`` says otherwise, the emulator's tests look for faults of *.h and
+    *.cu, tests/test_NAME*.py for those of NAME_op.cpp and NAME.py.
+    """
 
     name: str
     file: str
@@ -163,10 +168,10 @@ def _files(pattern: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
 
 
-def load(names: list[str]) -> list[Mutant]:
-    """Read the list; keep the mutants whose name contains one of ``names``."""
-    entries = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
-    mutants = [Mutant(**entry) for entry in entries]
+def load(names: Iterable[str] = ()) -> list[Mutant]:
+    """Read the lists; keep the mutants whose name contains one of ``names``."""
+    lists = [tomllib.loads((ROOT / file).read_text()) for file in _files(FAULTS)]
+    mutants = [Mutant(**entry) for entries in lists for entry in entries["mutant"]]
     return [
         mutant
         for mutant in mutants

@@ -14,11 +14,15 @@ from test_code_objects import CSRC, SOURCES, compile_or_skip, faults
 
 # Each plants a fault: in this file, what the expression matches is replaced.
 MUTANTS = {
-    "half the shuffles": ("portable.h", "mask = kWarpSize / 2", "mask = kWarpSize / 4"),
-    "no barrier": ("portable.h", r"__syncthreads\(\);(?=\s+return)", ""),
+    "half the shuffles": (
+        "block_sum.h",
+        "mask = kWarpSize / 2",
+        "mask = kWarpSize / 4",
+    ),
+    "no barrier": ("block_sum.h", r"__syncthreads\(\);(?=\s+return)", ""),
     "32 lanes everywhere": ("portable.h", "kWarpSize = 64;", "kWarpSize = 32;"),
     "alignment not promised": (
-        "portable.h",
+        "vectors.h",
         r"struct alignas\(.*\) Vector",
         "struct Vector",
     ),

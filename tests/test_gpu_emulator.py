@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_to
 # the grid -----------------------------------------------------------------------------
 
 SIZE_OF_GRID = f"""
-#include "{CSRC}/portable.h"
+#include "{CSRC}/grid.h"
 namespace opbook {{
 __global__ void nothing() {{}}
 const char* launch_size_of_grid(int64_t rows, int threads, double* size, void*) {{
@@ -341,7 +341,7 @@ def test_matmul_sums_in_fp32(launch, launcher):
 # The emulator itself ------------------------------------------------------------------
 
 FAULTY = r"""
-#include "portable.h"
+#include "block_sum.h"
 namespace opbook {
 
 __global__ void faulty_kernel(int fault, float* data) {
@@ -407,7 +407,7 @@ def faulty(request, built, warp_size, tmp_path_factory):
     source = tmp_path_factory.getbasetemp() / "csrc" / "faulty.cu"
     source.parent.mkdir(exist_ok=True)
     if not source.exists():
-        source.write_text(FAULTY.replace("portable.h", str(CSRC / "portable.h")))
+        source.write_text(FAULTY.replace("block_sum.h", str(CSRC / "block_sum.h")))
     gpu = built(source, warp_size)
     return functools.partial(gpu.launch, "launch_faulty", order=request.param)
 

@@ -376,6 +376,30 @@ def test_a_missing_compiler_is_a_reason_and_no_excuse_where_it_is_there(book):
     assert "needs g++; but g++ is here" in book.fails()
 
 
+@needs_gpu_compilers
+def test_a_compiler_that_lacks_files_is_a_reason_too(book):
+    book.write("src/a.cu", "int a;\n")
+    noted = 'sys.audit("opbook.not_compiled", "src/a.cu", "no HIP headers: get them")'
+    shown = "```{literalinclude} ../src/a.cu\n```\n\n"
+    book.page(shown + run_block("python", f"import sys\n{noted}"))
+    listing = book.passes()["blocks"][0]
+    assert (listing["origin"], listing["reason"]) == ("not_run", "no HIP headers")
+
+
+@needs_gpu_compilers
+@pytest.mark.parametrize(("asked", "holds"), [("c++", True), ("nvcc", False)])
+def test_a_run_depends_on_the_compilers_it_asked_for(book, asked, holds):
+    page = book.page(
+        run_block("python", f"import sys\nsys.audit('opbook.find', {asked!r})")
+    )
+    book.in_proof(f"from proof import run\nrun.run_page(Path({str(page)!r}))")
+    book.hide("nvcc")
+    book.in_proof(
+        f"from proof import run\nfound = run.known_results(Path({str(page)!r}))\n"
+        f"assert bool(found) == {holds}, found"
+    )
+
+
 SHOWN = "```{literalinclude} ../src/a.cpp\n```\n\n"
 HEADER = "```{literalinclude} ../src/a.h\n```\n\n"
 needs_gxx = pytest.mark.skipif(not toolchain.find("g++"), reason="needs g++")

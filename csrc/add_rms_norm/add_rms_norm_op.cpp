@@ -3,7 +3,7 @@
 #include <limits>
 #include <optional>
 
-#include "../rms_norm/rows.h"
+#include "../rows.h"
 #include "../tensors.h"
 #include "add_rms_norm.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "../portable.h"
+#include "../vectors.h"
 
 namespace opbook {
 

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "../portable.h"
+#include "../vectors.h"
 
 namespace opbook {
 

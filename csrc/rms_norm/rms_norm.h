@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "../grid.h"
+#include "../l2_cache.h"
 #include "../launch.h"
 #include "../row_sum.h"
 

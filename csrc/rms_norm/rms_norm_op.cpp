@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 
+#include "../rows.h"
 #include "../tensors.h"
 #include "rms_norm_backward.h"
-#include "rows.h"
 
 namespace opbook {
 

@@ -13,10 +13,7 @@ from proof.evidence import ROOT
 
 
 class StepFiles(SphinxDirective):
-    """A table of whole files: what each holds, its length, a link to download it.
-
-    tests/test_walk.py builds the project anew from the files that the guide names.
-    """
+    """A table of whole files: what each holds, its length, a link to download it."""
 
     required_arguments = 1
     optional_arguments = 100

@@ -32,7 +32,7 @@ print(rms_norm)
 # A call, the copy too, ends before all that it wrote has reached memory: the cache
 # holds the rest. Whose rest is larger can pass the line. Where its results are larger
 # than the cache, ``opbook`` asks the cache to keep them, and
-# :doc:`/explain/how_it_got_fast` times the operator that comes next, too.
+# :doc:`/reduction/5_make_it_fast` times the operator that comes next, too.
 #
 # The first shape is that of a model that normalizes each head of its queries and keys.
 # There, eager gives a row of 128 elements a block of its own, which starts, waits for
@@ -52,7 +52,7 @@ charts.times(medians, slowest)
 # %%
 # The targets are this project's own, in ``benchmarks/gpu/targets.py``. The verdict also
 # says when a peer of the same run is ahead by more than the noise. What ``ncu`` says of
-# rows of 4096 is in :doc:`/explain/how_it_got_fast`.
+# rows of 4096 is in :doc:`/reduction/5_make_it_fast`.
 
 charts.share_table(rms_norm, "forward")
 

@@ -104,4 +104,4 @@ charts.close_table(rms_norm, "backward", shapes)
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
 # be shortened is the code, and the way to the sum. So few rows have kernels of their
-# own: see :doc:`/guide/04_gpu_kernel` and :doc:`/guide/09_gradient`.
+# own: see :doc:`/explain/the_library_kernel` and :doc:`/reduction/4_gradient`.

@@ -7,6 +7,15 @@ from torch import Tensor
 
 from opbook.forward_mode import has_tangent
 
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to see a call with these tensors."""
+    return torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in tensors
+    )
+
 
 def is_number(value) -> bool:
     """Tensors of one number count, but none whose gradient or other half is lost."""

@@ -14,6 +14,7 @@ import importlib.util
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,9 +146,13 @@ def compile_kernel(source: Path, target: str, out_dir: Path) -> CodeObject:
     out_dir.mkdir(parents=True, exist_ok=True)
     nvidia = target.startswith("sm_")
     path = out_dir / f"{source.stem}.{target}.{'cubin' if nvidia else 'co'}"
-    command = _nvcc(target) if nvidia else _clang(target, out_dir)
-    report, dependencies = _compile(command, source, target, path)
-    read = _read_cubin(path, report) if nvidia else _read_amd(path, command[0])
+    try:
+        command = _nvcc(target) if nvidia else _clang(target, out_dir)
+        report, dependencies = _compile(command, source, target, path)
+        read = _read_cubin(path, report) if nvidia else _read_amd(path, command[0])
+    except ToolMissing as missing:
+        sys.audit("opbook.not_compiled", str(source), str(missing))
+        raise
     target, wave_size, found = read
     listings = {_short_name(symbol): code for symbol, _, code in found}
     kernels = (
@@ -362,8 +367,8 @@ def _amd_toolchain(target: str, out_dir: Path) -> list[str]:
     clang, rocm = _tool("clang", "ROCm, or the package clang-19"), toolchain.rocm_home()
     if Path(clang).is_relative_to(rocm):
         return [clang, f"--rocm-path={rocm}"]
-    bitcode = next(Path("/usr/lib").glob("*/amdgcn/bitcode"), None)
-    if bitcode is None or not Path("/usr/include/hip/hip_runtime.h").is_file():
+    bitcode = toolchain.hip_bitcode()
+    if bitcode is None:
         raise ToolMissing(
             "HIP headers or bitcode not found: "
             "install ROCm, or the packages rocm-device-libs and libamdhip64-dev"

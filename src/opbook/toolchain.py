@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def find(name: str, environment: Mapping[str, str] | None = None) -> str | None:
     Returns:
         None where the tool is missing.
     """
+    sys.audit("opbook.find", name)  # what asks depends on the answer
     environment = os.environ if environment is None else environment
     if name == "c++":
         chosen = (environment.get("CXX") or "c++").split()
@@ -185,6 +187,15 @@ def rocm_home(environment: Mapping[str, str] | None = None) -> Path:
     environment = os.environ if environment is None else environment
     chosen = environment.get("ROCM_HOME") or environment.get("ROCM_PATH")
     return Path(chosen or "/opt/rocm")
+
+
+def hip_bitcode() -> Path | None:
+    """AMD's device library for a clang that is not ROCm's; None without HIP's headers.
+
+    Debian's packages are rocm-device-libs and libamdhip64-dev.
+    """
+    bitcode = next(Path("/usr/lib").glob("*/amdgcn/bitcode"), None)
+    return bitcode if Path("/usr/include/hip/hip_runtime.h").is_file() else None
 
 
 def _in_toolkit(

@@ -1,7 +1,7 @@
-"""Build csrc/ into ``starter._C``: README.md lists the variables that it reads."""
+"""Build csrc/ into ``starter._C``."""
 
-import os
-import shutil
+import os  # [gpu/]
+import shutil  # [gpu/]
 import sys
 from glob import glob
 
@@ -10,7 +10,7 @@ from setuptools import setup
 from torch.utils import cpp_extension
 
 
-def missing_for_gpu() -> str | None:
+def missing_for_gpu() -> str | None:  # [gpu]
     """Say why the GPU kernels cannot be built; None if they can."""
     if os.environ.get("USE_CUDA") == "0":
         return "USE_CUDA=0"
@@ -20,13 +20,13 @@ def missing_for_gpu() -> str | None:
     home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
     if home is None or not shutil.which(compiler, path=f"{home}/bin"):
         return f"{compiler} not found (set CUDA_HOME or ROCM_HOME)"
-    return None
+    return None  # [/gpu]
 
 
 # The oldest torch that the build works with, 2.11, in the two highest bytes.
 macros = [("TORCH_TARGET_VERSION", "0x020b000000000000")]
 make, sources = cpp_extension.CppExtension, glob("csrc/*.cpp")
-if missing := missing_for_gpu():
+if missing := missing_for_gpu():  # [gpu]
     if os.environ.get("USE_CUDA") == "1":
         sys.exit(f"USE_CUDA=1, but {missing}")
     print(f"starter: building without GPU kernels: {missing}", file=sys.stderr)
@@ -35,7 +35,7 @@ else:
     macros.append(("USE_CUDA", "1"))
     if torch.version.cuda and not torch.cuda.is_available():
         # torch builds for the GPUs that it sees. Where it sees none, name them.
-        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")  # [/gpu]
 
 extension = make(
     "starter._C",

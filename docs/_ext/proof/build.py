@@ -45,7 +45,7 @@ def build_library(say: Callable[[str], None]) -> None:
     say("library: building (pip install --no-build-isolation -e .)")
     store().drop(LIBRARY)
     _install()
-    dependencies = _dependencies()
+    dependencies = dependencies_in(TEMP)
     if not dependencies:
         raise BuildError("library: the compiler left no record: is ninja installed?")
     libraries = sorted((ROOT / "src").glob("*/_C*.so"))
@@ -77,10 +77,7 @@ def _is_importable() -> bool:
 def _install() -> None:
     """Run pip; the objects stay in build/temp, so that ninja knows what is done."""
     BUILD_CONFIG.parent.mkdir(parents=True, exist_ok=True)
-    # setuptools knows the command by its own name and by that of torch's class.
-    names = ("build_ext", "BuildExtension")
-    sections = (f"[{name}]\nbuild_temp = {TEMP}\n" for name in names)
-    BUILD_CONFIG.write_text("".join(sections))
+    BUILD_CONFIG.write_text(keep_objects(TEMP))
     variables = os.environ | {"DIST_EXTRA_CONFIG": str(BUILD_CONFIG)}
     variables["PATH"] = _search_path()
     options = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
@@ -92,10 +89,17 @@ def _install() -> None:
         raise BuildError(f"library: the build failed\n{done.stdout}{done.stderr}")
 
 
-def _dependencies() -> set[str]:
-    """Every file that the compiler read, by its own record, which ninja keeps."""
+def keep_objects(folder: Path) -> str:
+    """The setting by which setuptools keeps objects there, for ninja to reuse."""
+    # setuptools knows the command by its own name and by that of torch's class.
+    names = ("build_ext", "BuildExtension")
+    return "".join(f"[{name}]\nbuild_temp = {folder}\n" for name in names)
+
+
+def dependencies_in(folder: Path) -> set[str]:
+    """Every file that the compiler read, by its own record, which ninja keeps there."""
     found = set()
-    for log in TEMP.rglob(".ninja_deps"):
+    for log in folder.rglob(".ninja_deps"):
         command = [shutil.which("ninja", path=_search_path()), "-t", "deps"]
         answer = subprocess.run(
             command, cwd=log.parent, capture_output=True, text=True, check=True
@@ -168,11 +172,13 @@ def _is_done(what: str, codeobjects: Path) -> bool:
 
 def _compile(codeobjects, source: Path, target: str) -> Record:
     """Compile for one target; a missing tool is a record too, with its reason."""
+    used = evidence.versions(["nvcc" if target.startswith("sm_") else "clang"])
     try:
         made = codeobjects.compile_kernel(source, target, KERNELS)
     except codeobjects.ToolMissing as missing:
         reason = {"reason": str(missing)}
-        return Record("not_run", "", digests([source]), [target], detail=reason)
+        inputs = digests([source])
+        return Record("not_run", "", inputs, [target], used, detail=reason)
     except codeobjects.CompileError as error:
         raise BuildError(f"{relative(source)} for {target}:\n{error}") from None
     figures = {
@@ -186,4 +192,4 @@ def _compile(codeobjects, source: Path, target: str) -> Record:
     evidence.write_text(_report(source, target), text)
     inputs = digests([source, *made.dependencies])
     detail = {"command": list(map(str, made.command))}
-    return Record("compiled", "", inputs, [target], outputs=[figures], detail=detail)
+    return Record("compiled", "", inputs, [target], used, {}, [figures], detail)

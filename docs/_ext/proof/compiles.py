@@ -85,6 +85,12 @@ def read(file: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return tuple({n: sorted(t) for n, t in d.items()} for d in (compiled, refused))
 
 
+def programs(file: Path) -> set[str]:
+    """The compilers that the run started, by the names of their programs."""
+    named = (os.path.basename(word) for _, _, words in _notes(file) for word in words)
+    return set(filter(_COMPILER.match, named))
+
+
 def _notes(file: Path) -> Iterator[tuple[int, str, list[str]]]:
     text = file.read_text(errors="replace") if file.exists() else ""
     for note in text.split(RECORD)[:-1]:  # the last one is empty, or was cut off

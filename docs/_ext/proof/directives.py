@@ -10,7 +10,7 @@ from docutils.parsers.rst import directives
 from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 from sphinx.util.docutils import SphinxDirective
 
-from . import evidence, page, run
+from . import evidence, page, projects, run
 from .evidence import relative
 from .origins import RECORDINGS
 from .page import Result
@@ -150,6 +150,7 @@ class _Reader(LiteralIncludeReader):
 
 
 _MARKER = re.compile(r"\s*(//|#) \[/?\w+\]\s*$")
+_MARK_AT_THE_END = re.compile(r"(?m)[^\S\n]+(//|#) \[/?\w+/?\]$")
 
 
 def without_markers(lines: list[str]) -> list[int]:
@@ -178,20 +179,33 @@ class ProvenInclude(LiteralInclude):
         _, path = self.env.relfn2path(self.arguments[0])
         if any(isinstance(node, nodes.system_message) for node in shown):
             return shown
+        numbers = self.selected(path)
+        there = self.lines_of_step(path)
         claim = {
             "how": "file",
             "source": relative(path) or path,
-            "lines": self.selected(path),
+            "lines": [n for n in numbers if there is None or n in there],
             "not_run": not_run,
         }
         for node in shown:
             for block in node.findall(nodes.literal_block):
                 block["proof_claim"] = claim
                 lines = block.astext().splitlines(keepends=True)
+                if there is not None:
+                    pairs = zip(lines, numbers, strict=True)
+                    lines = [line for line, number in pairs if number in there]
                 text = "".join(lines[index] for index in without_markers(lines))
+                text = _MARK_AT_THE_END.sub("", text)
                 block.rawsource, block.children = text, []
                 block += nodes.Text(text)
         return shown
+
+    def lines_of_step(self, path: str) -> set[int] | None:
+        """The lines of the file that this page's project has; None for other pages."""
+        step = page.project(Path(self.env.doc2path(self.env.docname)))
+        files = projects.state(step).values() if step else ()
+        numbers = [f.numbers for f in files if f.original == relative(path)]
+        return set(numbers[0]) if numbers else None
 
     def selected(self, path: str) -> list[int]:
         """Numbers of the lines of the file that the options select."""

@@ -20,14 +20,18 @@ from types import ModuleType
 from . import digest
 
 # Of how this engine runs, compiles and digests. A higher number outdates all records.
-ENGINE = "1"
+ENGINE = "2"
 ROOT = Path(__file__).resolve().parents[3]
 EVIDENCE = ROOT / "build" / "proof"
+# Where pages run that have a project of their own (see projects.py).
+PROJECTS = ROOT / "build" / "projects"
 # Where setuptools puts objects, so that builds share them (see build.py).
 BUILD_CONFIG = EVIDENCE / "build_ext.cfg"
 
 # As `toolchain.find` knows them: "c++" is what CXX says, "clang" may be ROCm's.
 COMPILERS = ("c++", "g++", "nvcc", "clang", "hipcc")
+# Those that a record names only if its run asked for them. "clang" needs HIP's files.
+OPTIONAL = {"nvcc": ("nvcc",), "clang": ("clang", "hip"), "hipcc": ("hipcc",)}
 
 # Generated or private: never the source of anything that a page shows.
 _NOT_SOURCES = re.compile(
@@ -40,13 +44,28 @@ def relative(path: str | Path) -> str | None:
     """Name a file of the repository by its path from the root.
 
     Returns:
-        None for anything outside the repository and for generated files.
+        None for anything outside the repository and for generated files. A copy of a
+        file has the name of its original (see `original_of`).
     """
     try:
         name = Path(os.path.abspath(path)).relative_to(ROOT).as_posix()
     except ValueError:
         return None
+    if name.startswith("build/projects/"):
+        return original_of(path)[0]
     return None if _NOT_SOURCES.search(name) else name
+
+
+def original_of(path: str | Path) -> tuple[str | None, list[int]]:
+    """The file that was copied into a page's project, and which of its lines.
+
+    Returns:
+        None and no lines for a file that is no copy, or that the page has edited.
+    """
+    page, *parts = Path(os.path.abspath(path)).relative_to(PROJECTS).parts
+    copies = read_json(PROJECTS / f"{page}.json", {})
+    name, known, lines = copies.get("/".join(parts), (None, "", []))
+    return (name, lines) if name and sha256(path) == known else (None, [])
 
 
 def load(path: Path) -> ModuleType:
@@ -180,7 +199,21 @@ def environment() -> dict[str, str]:
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     versions |= {name: _package_version(name) for name in ("torch", "triton", "numpy")}
     versions |= {name: _tool_version(name) for name in COMPILERS}
+    versions["hip"] = str(toolchain.hip_bitcode() or "")
     return versions | {"gpu": _gpu(), "engine": ENGINE}
+
+
+def versions(tools: Iterable[str]) -> dict[str, str]:
+    """The part of the environment that a run depends on which asked for these tools.
+
+    Args:
+        tools: as `toolchain.find` knows them, or the names of programs.
+    """
+    cuda = ("cuobjdump", "nvdisasm", "compute-sanitizer", "ncu")
+    tools = {"nvcc" if tool in cuda else tool for tool in tools}
+    tools = {"clang" if re.match("clang|llvm-", tool) else tool for tool in tools}
+    unused = {key for tool in OPTIONAL.keys() - tools for key in OPTIONAL[tool]}
+    return {key: said for key, said in environment().items() if key not in unused}
 
 
 def fingerprint(paths: Iterable[str | Path]) -> str:
@@ -202,10 +235,10 @@ class Record:
 
     Attributes:
         kind: "ran", "compiled", or "not_run" when a tool was missing.
-        what: the name of the record, such as "page:guide/02_interface".
+        what: the name of the record, such as "page:guide/2_interface".
         inputs: digest of each file of the repository that was read.
         targets: architectures that code was compiled for.
-        environment: versions at that time.
+        environment: versions at that time, by the names of `environment`.
         statements: executed statements of Python files, by `digest.statements`.
         outputs: what each block printed.
         detail: the command, the reason, the date.
@@ -222,7 +255,7 @@ class Record:
 
     def current(self) -> bool:
         """Whether nothing that this record depends on has changed since."""
-        same = self.environment == environment()
+        same = self.environment.items() <= environment().items()
         return same and all(is_unchanged(*item) for item in self.inputs.items())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from sphinx.errors import ExtensionError
 
 from . import page, run
-from .evidence import Record, digests, pinned, relative, store
+from .evidence import digests, pinned, relative, store
 
 
 def isolate(app) -> None:
@@ -42,10 +42,9 @@ def isolate(app) -> None:
         inputs = pinned(inputs, cached.with_suffix("").with_suffix(".rst").read_text())
         if reason:
             detail = {"reason": reason}
-            store().save(Record("not_run", what, inputs, detail=detail))
+            store().save(done.record("not_run", what, inputs=inputs, detail=detail))
         elif result[3].get("passing"):
-            detail = {"date": run.today(), **done.compilers}
-            store().save(Record("ran", what, inputs, detail=detail))
+            store().save(done.record("ran", what, inputs=inputs))
         else:
             store().drop(what)
         return result

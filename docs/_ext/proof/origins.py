@@ -110,7 +110,7 @@ def _file(claim: dict) -> Origin:
     suffix = Path(source).suffix
     if suffix in NATIVE:
         return _compiled(source, records)
-    if suffix == ".py" and source != "setup.py":
+    if suffix == ".py" and Path(source).name != "setup.py":
         return _executed(source, records, set(claim["lines"]))
     if any(record.kind == "ran" for record in records) and not claim.get("not_run"):
         return Origin("ran", (), source)  # a file that was read, which is all it is for
@@ -143,6 +143,8 @@ def _compiled(source: str, records: list[Record]) -> Origin:
 
 def _tools_at_hand(reason: str) -> str:
     """The compiler that a reason gives as missing, if it is here all the same."""
+    if "cannot compile for" in reason:  # it is here, and too old
+        return ""
     named = re.findall(r"(?<![\w-])(?:nvcc|clang|hipcc|g\+\+)(?![\w-])", reason)
     return next(filter(toolchain.find, named), "")
 

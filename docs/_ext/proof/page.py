@@ -92,8 +92,19 @@ def starts_fresh(path: Path) -> bool:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return "TRITON_INTERPRET" in text
+    return front_matter(text, "fresh") == "true"
+
+
+def project(path: Path) -> int:
+    """The step of the guide whose project a page runs in; 0 for the repository."""
+    return int(front_matter(path.read_text(encoding="utf-8"), "project") or 0)
+
+
+def front_matter(text: str, key: str) -> str:
+    """A value in the head of a page, "" without one."""
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-    return bool(head and re.search(r"^fresh: true$", head[1], re.MULTILINE))
+    line = head and re.search(rf"^{key}: (.*)$", head[1], re.MULTILINE)
+    return line[1].strip() if line else ""
 
 
 def parse(path: Path) -> list[Block]:

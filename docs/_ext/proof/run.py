@@ -6,6 +6,7 @@ import datetime
 import doctest
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
@@ -21,12 +22,13 @@ import sysconfig
 import tempfile
 import traceback
 import types
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import compiles, evidence, page, repl
-from .evidence import ROOT, Record, relative
+from . import build, compiles, evidence, page, projects, repl
+from .evidence import PROJECTS, ROOT, Record, original_of, relative
 from .page import Block, Result
 
 # A fork server that has these loaded gives isolation for the price of a fork. `opcheck`
@@ -47,6 +49,7 @@ include =
     {root}/src/*
     {root}/tests/*
     {root}/examples_src/*
+    {root}/build/projects/*
     {root}/*.py
 """
 
@@ -62,15 +65,30 @@ class Run:
     results: list[Result] = field(default_factory=list)
     compiled: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    tools: set[str] = field(default_factory=set)
 
-    @property
-    def compilers(self) -> dict[str, dict[str, list[str]]]:
-        """What its compilers took and refused, for `Record.detail`."""
-        return {"compiled": self.compiled, "refused": self.refused}
+    def record(self, kind: str, what: str, **more) -> Record:
+        """The record of this run, dated, with what its compilers took and refused."""
+        detail = {
+            "date": datetime.date.today().isoformat(),
+            "compiled": self.compiled,
+            "refused": self.refused,
+            "skipped": self.skipped,
+        }
+        detail |= more.pop("detail", {})
+        more = {"inputs": self.inputs, "statements": self.statements, **more}
+        environment = evidence.versions(self.tools)
+        return Record(kind, what, environment=environment, detail=detail, **more)
 
 
 def call(
-    function: Callable, *args, measure: bool = False, fresh=False, timeout=TIMEOUT
+    function: Callable,
+    *args,
+    measure: bool = False,
+    fresh=False,
+    timeout=TIMEOUT,
+    where: Path = ROOT,
 ) -> Run:
     """Call a function in a fresh process.
 
@@ -81,6 +99,8 @@ def call(
             suffer from it, so gallery scripts go without.
         fresh: whether to start a new Python instead of a fork that has PRELOAD.
         timeout: seconds until the process and all its children are killed.
+        where: the folder in which to call it: the repository, or a page's project,
+            which has an environment of its own.
     """
     context = multiprocessing.get_context("spawn" if fresh else "forkserver")
     if not fresh:
@@ -88,7 +108,7 @@ def call(
     receiver, sender = context.Pipe(duplex=False)
     measure = measure and bool(importlib.util.find_spec("coverage"))
     with tempfile.TemporaryDirectory(prefix="proof-") as folder:
-        variables = _variables(Path(folder), measure)
+        variables = _variables(Path(folder), measure, where)
         process = context.Process(
             target=_child, args=(sender, variables, measure, function, args)
         )
@@ -103,10 +123,18 @@ def call(
             process.join()
             receiver.close()
         run.compiled, run.refused = compiles.read(Path(folder, "compiles"))
+        if where != ROOT:
+            machine = evidence.environment()["machine"]
+            for path in build.dependencies_in(where):
+                run.compiled.setdefault(relative(path), [machine])
         run.statements = _statements(Path(folder)) if measure else {}
         run.results = _results(Path(folder))
-        read, text = _inputs(Path(folder))
-        native = compiles.included(read) | {*run.compiled, *run.refused}
+        read, text = _inputs(notes := _notes(Path(folder)))
+        run.tools = {note[1:] for note in notes if note[0] == "?"}
+        run.tools |= compiles.programs(Path(folder, "compiles"))
+        missed = (note[1:].split("\0") for note in notes if note[0] == "!")
+        run.skipped = {n: why for path, why in missed if (n := relative(path))}
+        native = compiles.included(read) | {*run.compiled, *run.refused, *run.skipped}
         inputs = evidence.digests((ROOT / name for name in read | native), text)
         printed = "\n".join(result.text for result in run.results)
         run.inputs = evidence.pinned(inputs, printed)
@@ -146,15 +174,19 @@ def _triton() -> dict[str, str]:
     return {"TRITON_INTERPRET": interpret} if interpret else {}
 
 
-def _variables(folder: Path, measure: bool) -> dict[str, str]:
-    """The environment of a run: reproducible output, `python` is this Python."""
+def _variables(folder: Path, measure: bool, where: Path) -> dict[str, str]:
+    """The environment of a run: reproducible output, `python` is this Python.
+
+    In a project, `python` has the packages of this one, and pip installs elsewhere.
+    """
     (folder / "bin").mkdir()
+    python = sys.executable if where == ROOT else _environment(folder / "venv")
     for name in ("python", "python3"):
         script = folder / "bin" / name
         # Nothing that pip runs is shown line by line, and tracing it takes seconds.
         unmeasured = "unset COVERAGE_PROCESS_START COVERAGE_PROCESS_CONFIG"
         script.write_text(
-            f'#!/bin/sh\n[ "$2" = pip ] && {unmeasured}\nexec "{sys.executable}" "$@"\n'
+            f'#!/bin/sh\n[ "$2" = pip ] && {unmeasured}\nexec "{python}" "$@"\n'
         )
         script.chmod(0o755)
     path = [str(folder / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
@@ -172,12 +204,17 @@ def _variables(folder: Path, measure: bool) -> dict[str, str]:
         "TERM": "dumb",
     }
     variables |= _triton()
-    if evidence.BUILD_CONFIG.exists():
+    variables.pop("CI", None)  # pytest and torch would say more than to a reader
+    config = folder / "build_ext.cfg"
+    if where != ROOT:
+        variables |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PROOF_PROJECT": str(where)}
+        config.write_text(build.keep_objects(where / "build" / "temp"))
+        variables["DIST_EXTRA_CONFIG"] = str(config)
+    elif evidence.BUILD_CONFIG.exists():
         # A build that a page shows reuses the objects of the library. The rest is its
         # own: two pages that make a wheel may run at the same time.
         own = f"[build]\nbuild_lib = {folder}/lib\n"
         own += f"[bdist_wheel]\nbdist_dir = {folder}/wheel\n"
-        config = folder / "build_ext.cfg"
         config.write_text(f"{evidence.BUILD_CONFIG.read_text()}{own}")
         variables["DIST_EXTRA_CONFIG"] = str(config)
     if measure:
@@ -185,6 +222,19 @@ def _variables(folder: Path, measure: bool) -> dict[str, str]:
         rc.write_text(_COVERAGE.format(folder=folder, root=ROOT))
         variables["COVERAGE_PROCESS_START"] = str(rc)
     return variables
+
+
+def _environment(home: Path) -> Path:
+    """Make an environment with the packages of this one; return its Python."""
+    venv.create(home)
+    packages = sysconfig.get_path("purelib", vars={"base": str(home)})
+    Path(packages, "known.pth").write_text("\n".join(_packages()) + "\n")
+    return home / "bin" / "python"
+
+
+def _packages() -> list[str]:
+    """The folders in which this Python finds installed packages."""
+    return [path for path in sys.path if path.endswith("-packages")]
 
 
 def _wait(process, receiver, timeout: float) -> Run:
@@ -204,7 +254,10 @@ def _child(sender, variables, measure, function, args) -> None:
     os.setsid()  # so that a timeout ends the children too
     os.environ.clear()
     os.environ.update(variables)
-    os.chdir(ROOT)
+    where = variables.get("PROOF_PROJECT", ROOT)
+    os.chdir(where)
+    if where != ROOT:
+        sys.path.insert(0, f"{where}/src")
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.stdout = sys.stderr = open(  # noqa: SIM115 - for the life of the process
         1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
@@ -227,10 +280,14 @@ def _child(sender, variables, measure, function, args) -> None:
 # What a run depended on.
 
 
-def _inputs(folder: Path) -> tuple[set[str], set[str]]:
-    """Files that the run read and did not write, and those of them read as text."""
+def _notes(folder: Path) -> list[str]:
+    """What trace/sitecustomize.py wrote in all processes of the run."""
     opened = folder / "opened"
-    notes = opened.read_text(errors="replace").splitlines() if opened.exists() else []
+    return opened.read_text(errors="replace").splitlines() if opened.exists() else []
+
+
+def _inputs(notes: list[str]) -> tuple[set[str], set[str]]:
+    """Files that the run read and did not write, and those of them read as text."""
     written = {note[1:] for note in notes if note[0] == "w"}
 
     def named(signs: str) -> set[str]:
@@ -254,7 +311,11 @@ def _statements(folder: Path) -> dict[str, list[int]]:
             continue  # a process that was killed while it wrote
         for path in data.measured_files():
             if name := relative(path):
-                lines.setdefault(name, set()).update(data.lines(path) or [])
+                ran = data.lines(path) or []
+                if Path(path).is_relative_to(PROJECTS):
+                    _, original = original_of(path)
+                    ran = [original[line - 1] for line in ran if line]
+                lines.setdefault(name, set()).update(ran)
     return {
         name: [
             number
@@ -286,7 +347,15 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
     blocks = page.parse(path)
     what = f"page:{page.name(path)}"
     fresh = page.starts_fresh(path)
-    run = call(_run_blocks, page.name(path), blocks, measure=reuse, fresh=fresh)
+    step = page.project(path)
+    run = call(
+        _run_blocks,
+        page.name(path),
+        blocks,
+        measure=reuse,
+        fresh=fresh,
+        where=projects.write(page.name(path), step) if step else ROOT,
+    )
     results = run.results
     if run.error and len(results) < len(blocks):
         results.append(Result(status="failed", reason=run.error))
@@ -294,25 +363,15 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
         results.append(Result(status="not_run", reason="an earlier block failed"))
     if not reuse:
         return results
-    skipped = _skipped(blocks, results)
     if any(map(page.problem, blocks, results)):
         evidence.store().drop(what)
-    else:
-        evidence.store().save(
-            Record(
-                kind="ran",
-                what=what,
-                inputs=run.inputs | evidence.digests(ROOT / name for name in skipped),
-                statements=run.statements,
-                outputs=[asdict(result) for result in results],
-                detail={
-                    "blocks": blocks_digest(blocks),
-                    "date": today(),
-                    "skipped": skipped,
-                    **run.compilers,
-                },
-            )
-        )
+        return results
+    skipped = _skipped(blocks, results)
+    run.inputs |= evidence.digests(ROOT / name for name in skipped)
+    run.inputs |= projects.inputs(step) if step else {}
+    detail = {"blocks": blocks_digest(blocks), "skipped": run.skipped | skipped}
+    outputs = [asdict(result) for result in results]
+    evidence.store().save(run.record("ran", what, outputs=outputs, detail=detail))
     return results
 
 
@@ -332,10 +391,6 @@ def _skipped(blocks: list[Block], results: list[Result]) -> dict[str, str]:
         if result.status == "not_run"
         for name in compiles.native_files(re.findall(r"[\w./+-]+", block.code))
     }
-
-
-def today() -> str:
-    return datetime.date.today().isoformat()
 
 
 def blocks_digest(blocks: list[Block]) -> str:
@@ -371,7 +426,7 @@ def _run_block(title: str, block: Block) -> Result:
 
 
 def _has(need: str) -> bool:
-    """Whether one of ``a|b`` is here: a command, a module, "gpu", or "torch>=2.13"."""
+    """Whether one of ``a|b`` is here: a command, a package, "gpu", or "torch>=2.13"."""
     return any(map(_has_one, need.split("|")))
 
 
@@ -385,7 +440,15 @@ def _has_one(need: str) -> bool:
             for text in (evidence.environment().get(name, ""), version)
         )
         return have >= want
-    return bool(shutil.which(name) or importlib.util.find_spec(name))
+    sys.audit("opbook.find", name)
+    return bool(shutil.which(name)) or _is_installed(name)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
@@ -444,6 +507,8 @@ def _trim(report: traceback.TracebackException | None) -> None:
 def _is_shown(filename: str) -> bool:
     if filename.startswith("<"):
         return not filename.startswith("<frozen")
+    if Path(filename).is_relative_to(PROJECTS):
+        return True
     name = relative(filename)
     return bool(name) and not name.startswith("docs/_ext/")
 
@@ -479,9 +544,13 @@ def sanitise(text: str) -> str:
     """Take this machine's folders and terminal codes out of an output."""
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r\n", "\n")
     text = re.sub(r"[^\n]*\r", "", text)  # a progress bar leaves its last state
-    places = {sysconfig.get_path("purelib"): "site-packages", str(ROOT): "."}
+    places = dict.fromkeys(_packages(), "site-packages")
+    places[os.environ.get("PROOF_PROJECT", str(ROOT))] = "."
+    places[str(ROOT)] = "."
     if folder := os.environ.get("PROOF_FOLDER"):
-        places[f"{folder}/bin"] = "bin"
+        places[f"{folder}/bin"] = places[f"{folder}/venv/bin"] = "bin"
+        own = sysconfig.get_path("purelib", vars={"base": f"{folder}/venv"})
+        places[own] = "site-packages"
     if len(home := str(Path.home())) > 1:
         places[home] = "~"
     for folder, short in places.items():
@@ -507,11 +576,8 @@ def run_doctest(path: Path) -> str:
     if problem := run.error or run.value:
         evidence.store().drop(what)
         return problem
-    inputs = run.inputs | evidence.digests([path], text=[name])
-    record = Record(
-        "ran", what, inputs, statements=run.statements, detail={"date": today()}
-    )
-    evidence.store().save(record)
+    run.inputs |= evidence.digests([path], text=[name])
+    evidence.store().save(run.record("ran", what))
     return ""
 
 

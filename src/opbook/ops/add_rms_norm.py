@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor
 
-from opbook.checks import check_strided
+from opbook.checks import check_strided, needs_grad
 from opbook.forward_mode import register_autograd
 from opbook.ops.rms_norm import (
     _accumulate_dtype,
     _check_kinds,
     _check_shapes,
     _differentiable_gradients,
-    _needs_grad,
     rms_norm,
 )
 
@@ -62,7 +61,7 @@ def add_rms_norm(
         sum = (input + residual).contiguous()
         return rms_norm(sum, weight, eps), sum
     check_strided("opbook.add_rms_norm", "residual", residual)
-    if _needs_grad(input, residual, weight):
+    if needs_grad(input, residual, weight):
         return torch.ops.opbook.add_rms_norm_forward(input, residual, weight, eps)[:2]
     return torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
 

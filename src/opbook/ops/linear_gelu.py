@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from opbook.checks import FLOATING, needs_grad
 from opbook.forward_mode import register_autograd
 
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DEVICES = ("cpu", "cuda")  # where the operator has a kernel
 
 
@@ -58,7 +58,7 @@ def linear_gelu(
     if _takes_pytorchs_path(input, weight, bias):
         return F.gelu(F.linear(input, weight, bias), approximate=approximate)
     tanh_form = _is_tanh_form(approximate)
-    if _needs_grad(input, weight, bias):
+    if needs_grad(input, weight, bias):
         return torch.ops.opbook.linear_gelu_for_backward(
             input, weight, bias, tanh_form
         )[0]
@@ -66,12 +66,6 @@ def linear_gelu(
 
 
 # [/interface]
-
-
-def _needs_grad(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in tensors
-    )
 
 
 def _check_kinds(input, weight, bias, approximate) -> None:

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from opbook.checks import check_strided, is_number
+from opbook.checks import FLOATING, check_strided, is_number, needs_grad
 from opbook.forward_mode import refuse_tangents, register_autograd
-
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 # [interface]
@@ -46,7 +44,7 @@ def rms_norm(
     _check_kinds(input, weight, eps)
     if input.is_complex():
         return torch.nn.functional.rms_norm(input, input.shape[-1:], weight, eps)
-    if _needs_grad(input, weight):
+    if needs_grad(input, weight):
         # The second output is for backward; callers never see it.
         return torch.ops.opbook.rms_norm_forward(input, weight, eps)[0]
     return torch.ops.opbook.rms_norm(input, weight, eps)
@@ -84,13 +82,6 @@ def rms_norm_(
 
 
 # [/in_place]
-
-
-def _needs_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd has to see the call."""
-    return torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in tensors
-    )
 
 
 # [kinds]
@@ -291,7 +282,7 @@ def _in_place_under_autograd(keyset, input, weight=None, eps=None):
     mutating schema does none of this: its gradient would be silently wrong.
     """
     refuse_tangents("opbook::rms_norm_", input, weight)
-    if _needs_grad(input, weight):
+    if needs_grad(input, weight):
         # Backward keeps the clone, for the input is about to change.
         input.copy_(rms_norm(input.clone(), weight, eps))
         return

@@ -8,6 +8,8 @@ import triton
 from torch import Tensor
 from torch.library import CustomOpDef
 
+from opbook.checks import check_strided
+
 # A Python float reaches a Triton kernel as fp32, which would round the numbers that go
 # with an fp64 tensor. So fp64 is refused, by name.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
@@ -28,7 +30,7 @@ def check_input(op: str, name: str, value: Tensor) -> None:
             that the kernels know.
         RuntimeError: It is on a device that Triton does not run on here.
     """
-    _check_tensor(op, name, value)
+    check_tensor(op, name, value)
     if value.dtype not in FLOATING:
         raise NotImplementedError(
             f"{op}: {name} must be fp16, bf16 or fp32, but got {value.dtype}"
@@ -55,7 +57,7 @@ def check_like(
         NotImplementedError: It is sparse or nested.
         RuntimeError: With the operator, the argument, and both values.
     """
-    _check_tensor(op, name, value)
+    check_tensor(op, name, value)
     if list(value.shape) != list(shape):
         raise RuntimeError(
             f"{op}: expected {name} of shape {list(shape)}, but got {list(value.shape)}"
@@ -68,15 +70,12 @@ def check_like(
         raise RuntimeError(f"{op}: expected {name} of {dtype}, but got {value.dtype}")
 
 
-def _check_tensor(op: str, name: str, value) -> None:
+def check_tensor(op: str, name: str, value) -> None:
+    """Refuse what is no tensor, or a tensor without strides."""
     if not isinstance(value, Tensor):
         kind = type(value).__name__
         raise TypeError(f"{op}: {name} must be a Tensor, but got {kind}")
-    if value.layout != torch.strided or value.is_nested:
-        layout = "nested" if value.is_nested else value.layout
-        raise NotImplementedError(
-            f"{op}: {name} must be a strided tensor, but its layout is {layout}"
-        )
+    check_strided(op, name, value)
 
 
 # [/checks]
@@ -120,10 +119,3 @@ def warps_of(block: int) -> int:
     """Warps for a block: one for 512 elements, until the block has 1024 threads."""
     most = 16 if torch.version.hip else 32  # AMD's data center chips: warps of 64
     return max(1, min(most, block // 512))
-
-
-def needs_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd has to see a call with these tensors."""
-    return torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in tensors
-    )

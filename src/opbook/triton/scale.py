@@ -5,12 +5,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opbook.checks import needs_grad
 from opbook.forward_mode import refuse_tangents, register_autograd
 from opbook.triton.launch import (
     check_input,
     device_of,
     library,
-    needs_grad,
     refuse_nested,
 )
 

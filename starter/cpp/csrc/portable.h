@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__HIP__)
+#if defined(__HIP__)  // [gpu]
 #include <hip/hip_runtime.h>
 #define STARTER_GPU 1
 #define cudaStream_t hipStream_t
@@ -19,7 +19,7 @@
 #elif defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define STARTER_GPU 1
-#endif
+#endif  // [/gpu]
 
 #if defined(STARTER_GPU)
 #define STARTER_HOST_DEVICE __host__ __device__
@@ -52,7 +52,7 @@ STARTER_HOST_DEVICE inline float fast_divide(float x, float y) {
 #endif
 }
 
-#if defined(STARTER_GPU)
+#if defined(STARTER_GPU)  // [gpu]
 // As many blocks as `count` elements need.
 inline int64_t blocks_for(int64_t count, int64_t elements_per_block) {
   return (count + elements_per_block - 1) / elements_per_block;
@@ -63,6 +63,6 @@ inline const char* launch_error() {
   const auto status = cudaGetLastError();
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
-#endif
+#endif  // [/gpu]
 
 }  // namespace starter

@@ -18,7 +18,7 @@ const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
   return launch_error();
 }
 
-template <typename T>
+template <typename T>  // [backward]
 const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
                                    T* grad_up, int64_t count, double limit,
                                    void* stream) {
@@ -31,16 +31,15 @@ const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* gr
   kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       grad, gate, up, grad_gate, grad_up, count, limit);
   return launch_error();
-}
+}  // [/backward]
 
-// The types that swiglu_op.cpp calls them with.
-#define STARTER_INSTANTIATE(T)                                                      \
-  template const char* launch_swiglu(View<T>, View<T>, T*, int64_t, double, void*); \
-  template const char* launch_swiglu_backward(View<T>, View<T>, View<T>, T*, T*,    \
-                                              int64_t, double, void*);
-STARTER_INSTANTIATE(c10::Half)
-STARTER_INSTANTIATE(c10::BFloat16)
-STARTER_INSTANTIATE(float)
-STARTER_INSTANTIATE(double)
+// Compiles a launcher for the types that swiglu_op.cpp calls it with.
+#define STARTER_INSTANTIATE(launch)                               \
+  template decltype(launch<c10::Half>) launch<c10::Half>;         \
+  template decltype(launch<c10::BFloat16>) launch<c10::BFloat16>; \
+  template decltype(launch<float>) launch<float>;                 \
+  template decltype(launch<double>) launch<double>;
+STARTER_INSTANTIATE(launch_swiglu)
+STARTER_INSTANTIATE(launch_swiglu_backward)  // [backward/]
 
 }  // namespace starter

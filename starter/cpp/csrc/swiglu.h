@@ -15,7 +15,7 @@ STARTER_HOST_DEVICE T swiglu_value(T gate, T up, compute_t<T> limit) {
   return static_cast<T>(fast_divide(g, 1 + fast_exp(-g)) * u);
 }
 
-template <typename T>
+template <typename T>  // [backward]
 STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> limit,
                                           T& grad_gate, T& grad_up) {
   compute_t<T> d = grad, g = gate, u = up;
@@ -28,22 +28,20 @@ STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> lim
   // What was clamped no longer depends on its input: its gradient is zero.
   grad_gate = static_cast<T>(gate_is_clamped ? 0 : d * u * slope);
   grad_up = static_cast<T>(up_is_clamped ? 0 : d * g * sigmoid);
-}
+}  // [/backward]
 // [/math]
 
-// The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
-// stream. Outputs are aligned, as all that PyTorch allocates. They return null, or the
-// error.
+// [gpu] The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
+// stream. Outputs are aligned, as all that PyTorch allocates. Null means no error.
 template <typename T>
 const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
                           double limit, void* stream);
-template <typename T>
+template <typename T>  // [backward]
 const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
                                    T* grad_up, int64_t count, double limit,
-                                   void* stream);
+                                   void* stream);  // [/backward]
 
 #if defined(STARTER_GPU)
-
 // [kernels] a thread computes N neighbouring elements; N divides `count`
 template <int N, typename T>
 __global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count,
@@ -56,7 +54,7 @@ __global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count
   store(output, first, y);
 }
 
-template <int N, typename T>
+template <int N, typename T>  // [backward]
 __global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
                                        T* grad_gate, T* grad_up, int64_t count,
                                        compute_t<T> limit) {
@@ -69,9 +67,8 @@ __global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
   }
   store(grad_gate, first, dg);
   store(grad_up, first, du);
-}
+}  // [/backward]
 // [/kernels]
-
-#endif  // STARTER_GPU
+#endif  // [/gpu]
 
 }  // namespace starter

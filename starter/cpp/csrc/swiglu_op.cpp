@@ -1,8 +1,7 @@
-// starter::swiglu for PyTorch: schemas, checks, the CPU kernels, and the calls into the
-// GPU launchers.
+// starter::swiglu for PyTorch: schemas, checks, CPU kernels, calls of the launchers.
 #include <cmath>
 #include <optional>
-#include <tuple>
+#include <tuple>  // [backward/]
 
 #include "swiglu.h"
 #include "tensors.h"
@@ -12,7 +11,7 @@ namespace {
 
 constexpr auto kName = "starter::swiglu";
 
-// [devices] the same two functions, for tensors on the CPU and for tensors on a GPU
+// [devices] the same functions for the tensors of each device
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
@@ -23,17 +22,17 @@ struct Cpu {
     });
   }
 
-  template <typename T>
+  template <typename T>  // [backward]
   void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
                        int64_t count, double limit) const {
     for_each(count, [&](int64_t i) {
       swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit, grad_gate[i],
                           grad_up[i]);
     });
-  }
+  }  // [/backward]
 };
 
-#if defined(USE_CUDA)
+#if defined(USE_CUDA)  // [gpu]
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
@@ -42,12 +41,12 @@ struct Gpu : GpuOf {
     check_launch(kName, launch_swiglu(args..., stream));
   }
 
-  template <typename... Args>
+  template <typename... Args>  // [backward]
   void swiglu_backward(Args... args) const {
     check_launch(kName, launch_swiglu_backward(args..., stream));
-  }
+  }  // [/backward]
 };
-#endif
+#endif  // [/gpu]
 // [/devices]
 
 // [operator]
@@ -72,7 +71,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit)
   return output;
 }
 
-template <typename Device>
+template <typename Device>  // [backward]
 std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
                                            const Tensor& up,
                                            std::optional<double> limit) {
@@ -90,7 +89,7 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
                            limit.value_or(INFINITY));
   });
   return {grad_gate, grad_up};
-}
+}  // [/backward]
 // [/operator]
 
 }  // namespace
@@ -98,22 +97,22 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
 // [register]
 STABLE_TORCH_LIBRARY_FRAGMENT(starter, m) {
   m.def("swiglu(Tensor gate, Tensor up, float? limit=None) -> Tensor");
-  m.def(
+  m.def(  // [backward]
       "swiglu_backward(Tensor grad, Tensor gate, Tensor up, float? limit=None) "
-      "-> (Tensor grad_gate, Tensor grad_up)");
+      "-> (Tensor grad_gate, Tensor grad_up)");  // [/backward]
 }
 
 STABLE_TORCH_LIBRARY_IMPL(starter, CPU, m) {
   m.impl("swiglu", TORCH_BOX(&swiglu<Cpu>));
-  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Cpu>));
+  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Cpu>));  // [backward/]
 }
 
-#if defined(USE_CUDA)  // PyTorch says CUDA for AMD GPUs too
+#if defined(USE_CUDA)  // [gpu] PyTorch says CUDA for AMD GPUs too
 STABLE_TORCH_LIBRARY_IMPL(starter, CUDA, m) {
   m.impl("swiglu", TORCH_BOX(&swiglu<Gpu>));
-  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Gpu>));
+  m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward<Gpu>));  // [backward/]
 }
-#endif
+#endif  // [/gpu]
 // [/register]
 
 }  // namespace starter

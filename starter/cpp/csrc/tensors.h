@@ -85,7 +85,7 @@ void for_each(int64_t count, Compute compute) {
                               });
 }
 
-#if defined(USE_CUDA)
+#if defined(USE_CUDA)  // [gpu]
 // While it lives, allocations and launches go to the GPU of `tensor`. `stream` is the
 // one that the caller's other work on this GPU is queued on.
 struct GpuOf {
@@ -101,6 +101,6 @@ struct GpuOf {
 inline void check_launch(const char* op, const char* error) {
   STD_TORCH_CHECK(error == nullptr, op, ": kernel launch failed: ", error);
 }
-#endif
+#endif  // [/gpu]
 
 }  // namespace starter

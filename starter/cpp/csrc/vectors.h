@@ -19,7 +19,7 @@ struct View {
   }
 };
 
-#if defined(STARTER_GPU)
+#if defined(STARTER_GPU)  // [gpu]
 
 // The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
 constexpr int kVectorBytes = 16;
@@ -49,6 +49,6 @@ __device__ void store(T* output, int64_t i, const Vector<T, N>& vector) {
   *reinterpret_cast<Vector<T, N>*>(output + i) = vector;
 }
 
-#endif  // STARTER_GPU
+#endif  // [/gpu]
 
 }  // namespace starter

@@ -35,13 +35,14 @@ def device(request):
 
 
 def check(gate, up, limit=None, operator=starter.swiglu):
-    """Compare the output and both gradients with the reference's."""
-    gate, up = gate.detach().requires_grad_(), up.detach().requires_grad_()
+    """Compare all that the operator computes with the reference."""
+    gate, up = (x.detach().requires_grad_() for x in (gate, up))  # [autograd/]
     actual, expected = operator(gate, up, limit), reference(gate, up, limit)
     torch.testing.assert_close(actual, expected)
-    grad = torch.randn_like(gate)
+    grad = torch.randn_like(gate)  # [autograd]
     actual = torch.autograd.grad(actual, (gate, up), grad)
     torch.testing.assert_close(actual, torch.autograd.grad(expected, (gate, up), grad))
+    # [/autograd]
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])
@@ -105,7 +106,7 @@ def test_two_devices_are_refused():
         starter.swiglu(x.cuda(), x)
 
 
-@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("limit", [None, 0.5])  # [autograd]
 def test_first_and_second_derivatives(device, limit):
     gate, up = torch.randn(2, 3, 4, device=device, dtype=torch.float64)
     arguments = gate.requires_grad_(), up.requires_grad_(), limit
@@ -116,14 +117,16 @@ def test_first_and_second_derivatives(device, limit):
 def test_forward_mode_is_refused(device):
     x = torch.randn(3, device=device)
     with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
-        torch.func.jvp(starter.swiglu, (x, x), (x, x))
+        torch.func.jvp(starter.swiglu, (x, x), (x, x))  # [/autograd]
 
 
 def test_opcheck(device):
     gate, up, grad = torch.randn(3, 6, 40, device=device)
+    up = up.t().contiguous().t()
+    # [autograd]
     torch.library.opcheck(torch.ops.starter.swiglu_backward, (grad, gate, up, 2.0))
-    arguments = gate.requires_grad_(), up.t().contiguous().t().requires_grad_()
-    torch.library.opcheck(torch.ops.starter.swiglu, arguments)
+    gate, up = gate.requires_grad_(), up.requires_grad_()  # [/autograd]
+    torch.library.opcheck(torch.ops.starter.swiglu, (gate, up))
 
 
 def test_compiles_without_a_graph_break(device):

@@ -1,4 +1,4 @@
-"""Note each file and folder that a run reads, as text or not, or writes.
+"""Note the files and folders that a run reads or writes, and the tools it asks for.
 
 A run executes this file in its own process and puts this folder on ``PYTHONPATH``, so
 that each Python it starts does the same: ``$ pytest`` on a page has inputs too.
@@ -25,7 +25,10 @@ def _watch(log: str) -> None:
                 path = source_from_cache(path)
             except ValueError:
                 return
-        os.write(descriptor, f"{sign}{path}\n".encode())
+        write(f"{sign}{path}")
+
+    def write(line: str) -> None:
+        os.write(descriptor, f"{line}\n".encode())
 
     def hook(event: str, args: tuple) -> None:
         if event == "open":
@@ -43,6 +46,12 @@ def _watch(log: str) -> None:
             for word in words:
                 if isinstance(word, str) and os.path.isfile(word):
                     note("r", word)
+            program = str(words[0]).partition(" ")[0] if words else ""
+            write(f"?{os.path.basename(program)}")
+        elif event == "opbook.find":
+            write(f"?{args[0]}")
+        elif event == "opbook.not_compiled":
+            write(f"!{args[0]}\0{args[1].partition(':')[0]}")
 
     sys.addaudithook(hook)
 

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 
 # [interface]
@@ -24,33 +23,15 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     Raises:
         RuntimeError: Shapes, dtypes or devices differ, the dtype is another one, or
             ``limit`` is not positive.
-        NotImplementedError: In forward-mode differentiation.
     """
+    # [autograd]
     if _has_tangent(gate, up):  # PyTorch would return a derivative of zero
         raise NotImplementedError("starter.swiglu has no forward-mode derivative")
+    # [/autograd]
     return torch.ops.starter.swiglu(gate, up, limit)
 
 
 # [/interface]
-
-
-def _has_tangent(*tensors: Tensor) -> bool:
-    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
-        return False  # torch.compile cannot trace this question before PyTorch 2.13
-    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
-
-
-# [math]
-def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
-    """Compute the same in PyTorch's operators, which have all derivatives."""
-    dtype = torch.promote_types(gate.dtype, torch.float32)
-    g, u = gate.to(dtype), up.to(dtype)
-    if limit is not None:
-        g, u = g.clamp(max=limit), u.clamp(-limit, limit)
-    return (torch.nn.functional.silu(g) * u).to(gate.dtype)
-
-
-# [/math]
 
 
 # [fake] shape, dtype, device and strides of the results, for torch.compile
@@ -66,15 +47,35 @@ def _(gate, up, limit=None):
     return gate.new_empty(gate.shape)
 
 
+# [/fake]
+
+
+# [autograd]
 @torch.library.register_fake("starter::swiglu_backward")
 def _(grad, gate, up, limit=None):
     return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
 
 
-# [/fake]
+def _has_tangent(*tensors: Tensor) -> bool:
+    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
+        return False  # torch.compile cannot trace this question before PyTorch 2.13
+    unpack = torch.autograd.forward_ad.unpack_dual
+    return any(unpack(x).tangent is not None for x in tensors)
 
 
-# [autograd]
+# [math]
+def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
+    """Compute the same in PyTorch's operators, which have all derivatives."""
+    dtype = torch.promote_types(gate.dtype, torch.float32)
+    g, u = gate.to(dtype), up.to(dtype)
+    if limit is not None:
+        g, u = g.clamp(max=limit), u.clamp(-limit, limit)
+    return (torch.nn.functional.silu(g) * u).to(gate.dtype)
+
+
+# [/math]
+
+
 def _save_inputs(ctx, inputs, output):
     gate, up, ctx.limit = inputs
     ctx.save_for_backward(gate, up)

@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
-#include "../tensors.h"
-#include "rms_norm.h"
+#include "rms_norm/rms_norm.h"
+#include "tensors.h"
 
 namespace opbook {
 

@@ -1,0 +1,73 @@
+// The sum over the threads of a warp and of a block.
+#pragma once
+
+#include "vectors.h"
+
+namespace opbook {
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+template <typename T>
+__device__ inline T shuffle_xor(T value, int lane_mask) {
+#if defined(__HIP__)
+  return __shfl_xor(value, lane_mask, kWarpSize);
+#else
+  return __shfl_xor_sync(0xffffffff, value, lane_mask);
+#endif
+}
+
+// Every lane of a warp gets the sum over its lanes, or over those of its group: so many
+// neighbours, a power of two.
+template <typename T>
+__device__ inline T warp_sum(T value, int group = kWarpSize) {
+#pragma unroll
+  for (int lane_mask = kWarpSize / 2; lane_mask > 0; lane_mask /= 2) {
+    if (lane_mask < group) value += shuffle_xor(value, lane_mask);
+  }
+  return value;
+}
+
+// Every lane of a warp gets the sum of what `count` warps have left in shared memory:
+// no more warps than a warp has lanes.
+template <typename T>
+__device__ inline T sum_of_warps(const T* sums, int count) {
+  const int lane = threadIdx.x % kWarpSize;
+  return warp_sum(lane < count ? sums[lane] : T(0));
+}
+
+// Every thread gets the sum over the threads along x, which must be whole warps. Each
+// warp leaves its own sum in `partial`, in shared memory, and all threads add these up
+// in the same order. A second call with the same `partial` needs a barrier before it.
+template <typename T>
+__device__ inline T sum_of_whole_warps(T value, T* partial) {
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  return sum_of_warps(partial, blockDim.x / kWarpSize);
+}
+
+// The same over a block of one row: whole warps, and no threads along y.
+template <typename T>
+__device__ inline T block_sum(T value) {
+  __shared__ T partial[kMaxThreads / kMinWarpSize];
+  return sum_of_whole_warps(value, partial);
+}
+
+// The same over a block whose size the compiler knows: to read all warps' sums takes a
+// few wide loads then, and less time than to exchange them.
+template <int kThreads, typename T>
+__device__ inline T block_sum(T value) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  alignas(kVectorBytes) __shared__ T partial[kWarps];
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  T sum = 0;
+#pragma unroll
+  for (const T& warps_sum : partial) sum += warps_sum;
+  return sum;
+}
+
+#endif  // OPBOOK_GPU_COMPILER
+
+}  // namespace opbook

@@ -1,0 +1,90 @@
+// Which data NVIDIA's L2 cache should keep. Elsewhere nothing is asked of the cache.
+#pragma once
+
+#include "vectors.h"
+
+namespace opbook {
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// [l2]
+// What NVIDIA's L2 cache gives up last: no line in particular, those that a kernel
+// writes, so that the next kernel finds more of them there, or all that it touches.
+enum class Keep { kAny, kResults, kAll };
+
+// What is best for a kernel that reads and writes so many bytes each. Results that fit
+// the cache need no help; the bounds are measured.
+inline Keep what_to_keep(int64_t bytes) {
+#if defined(__CUDACC__) && !defined(__HIP__)
+  int device = 0, cache = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess) {
+    if (bytes >= 4 * int64_t{cache}) return Keep::kAll;
+    if (bytes > cache) return Keep::kResults;
+  }
+#endif
+  return Keep::kAny;
+}
+
+// Loads and stores that tell the L2 cache what to keep, if they are 16 bytes wide.
+class L2Cache {
+ public:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ explicit L2Cache(Keep keep)
+      : loads_(policy(keep == Keep::kAll)), stores_(policy(keep != Keep::kAny)) {}
+#else
+  __device__ explicit L2Cache(Keep) {}
+#endif
+
+  template <typename Elements>
+  __device__ Packed<Elements> load(const Packed<Elements>* from) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Elements) == kVectorBytes) {
+      Packed<Elements> packed;
+      uint32_t* words = packed.words;
+      asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                   : "l"(from), "l"(loads_)
+                   : "memory");
+      return packed;
+    }
+#endif
+    return *from;
+  }
+
+  template <typename Elements>
+  __device__ void store(Elements* to, Elements elements) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Elements) == kVectorBytes) {
+      const auto packed = pack(elements);
+      const uint32_t* words = packed.words;
+      asm volatile(
+          "st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "l"(stores_)
+          : "memory");
+      return;
+    }
+#endif
+    *to = elements;
+  }
+
+ private:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ static uint64_t policy(bool last) {
+    uint64_t policy;
+    if (last) {
+      asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;
+  }
+
+  uint64_t loads_, stores_;
+#endif
+};
+// [/l2]
+
+#endif  // OPBOOK_GPU_COMPILER
+
+}  // namespace opbook

@@ -1,0 +1,61 @@
+// Neighbouring elements that one load or store moves.
+#pragma once
+
+#include "portable.h"
+
+namespace opbook {
+
+// A thread loads or stores at most 16 bytes at once.
+constexpr int kVectorBytes = 16;
+
+// N neighbouring elements, aligned so that the compiler moves them 16 bytes at a time.
+template <typename T, int N>
+struct alignas(sizeof(T) * N < kVectorBytes ? sizeof(T) * N : kVectorBytes) Vector {
+  T data[N];
+};
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// A vector in registers, as it came from memory. Between two uses of a plain vector the
+// compiler may keep what it converted the elements to, in two or four times as many
+// registers; asm that could have changed the words leaves it nothing to keep.
+template <typename Elements>
+struct alignas(Elements) Packed {
+  uint32_t words[sizeof(Elements) / sizeof(uint32_t)];
+
+  __device__ Elements unpack() {
+#pragma unroll
+    for (uint32_t& word : words) {
+#if defined(__HIP_DEVICE_COMPILE__)
+      asm volatile("" : "+v"(word));
+#else
+      asm volatile("" : "+r"(word));
+#endif
+    }
+    Elements elements;
+    __builtin_memcpy(&elements, words, sizeof(words));
+    return elements;
+  }
+};
+
+template <typename Elements>
+__device__ inline Packed<Elements> pack(Elements elements) {
+  Packed<Elements> packed;
+  __builtin_memcpy(packed.words, &elements, sizeof(packed.words));
+  return packed;
+}
+
+#endif  // OPBOOK_GPU_COMPILER
+
+inline bool is_vector_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+
+// Whether every row of a matrix begins on a 16-byte boundary.
+template <typename scalar_t>
+bool rows_are_aligned(const scalar_t* data, int64_t stride, int64_t rows) {
+  return is_vector_aligned(data) &&
+         (rows == 1 || stride * sizeof(scalar_t) % kVectorBytes == 0);
+}
+
+}  // namespace opbook

@@ -1,0 +1,122 @@
+"""The starter at each step of the guide, and the folder in which a page runs it.
+
+Step 1 is starter/first. From step 2 on, docs/guide/steps.toml says which files and
+which regions of starter/cpp there are; step 7 has all. Step 8 is what readers copy.
+A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comments.
+"""
+
+import re
+import shutil
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import evidence
+from .evidence import PROJECTS, ROOT
+
+STARTER = ROOT / "starter"
+STEPS = ROOT / "docs" / "guide" / "steps.toml"
+WHOLE, LAST = 7, 8
+
+_MARK = re.compile(r"(?://|#) \[(/?)(\w+)(/?)\]")
+_CLOSES = re.compile(r"\s*(\}|(//|#) \[/)")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a state: its text, and which lines of which original those are."""
+
+    original: str
+    text: str
+    numbers: tuple[int, ...]
+
+
+def state(step: int) -> dict[str, File]:
+    """The files of the project at a step, by their path in its folder.
+
+    Raises:
+        ValueError: there is no such step, or steps.toml does not fit the starter.
+    """
+    if not 1 <= step <= LAST:
+        raise ValueError(f"there is no step {step}: the guide has 1 to {LAST}")
+    folder = {1: STARTER / "first", LAST: STARTER}.get(step, STARTER / "cpp")
+    read = evidence.load(STARTER / "new.py").read(folder)
+    texts = {path.as_posix(): text for path, text in read.items()}
+    if step == LAST:
+        texts = {n: text for n, text in texts.items() if not n.startswith("first/")}
+    comes_in = dict.fromkeys(texts, 1), {}
+    if folder == STARTER / "cpp":
+        comes_in = _comes_in(texts)
+    of_file, of_region = comes_in
+    made = {}
+    for name, text in texts.items():
+        if of_file[name] <= step:
+            lines = text.splitlines(keepends=True)
+            kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
+            text = "".join(lines[number - 1] for number in kept)
+            original = (folder / name).relative_to(ROOT).as_posix()
+            made[name] = File(original, text, tuple(kept))
+    return made
+
+
+def _comes_in(texts: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The step of each file and of each region that has one."""
+    table = tomllib.loads(STEPS.read_text(encoding="utf-8"))
+    known = {name for text in texts.values() for _, name, _ in _MARK.findall(text)}
+    if wrong := texts.keys() ^ table["files"].keys():
+        raise ValueError(f"steps.toml and starter/cpp differ: {', '.join(wrong)}")
+    if wrong := table["regions"].keys() - known:
+        raise ValueError(f"starter/cpp has no region {', '.join(wrong)}")
+    for name, step in (table["files"] | table["regions"]).items():
+        if not 2 <= step <= WHOLE:
+            raise ValueError(f"steps.toml: {name} at step {step}, not 2 to {WHOLE}")
+    return table["files"], table["regions"]
+
+
+def _kept(name: str, lines: list[str], later: set[str]) -> list[int]:
+    """Numbers of the lines left without these regions and the gaps they leave."""
+    kept, around, in_gap = [], [], False
+    for number, line in enumerate(lines, 1):
+        mark = _MARK.search(line)
+        closes, region, alone = mark.groups() if mark else ("", "", "")
+        if region and not closes:
+            around.append(region)
+        cut = not later.isdisjoint(around)
+        if (closes or alone) and (not around or around.pop() != region):
+            raise ValueError(f"{name}, line {number}: [{region}] is not open")
+        after_blank = not kept or not lines[kept[-1] - 1].strip()
+        in_gap = (cut and after_blank) or (in_gap and not line.strip())
+        if not cut and not in_gap:
+            if number > 1 and number - 1 not in kept and _CLOSES.match(line):
+                _strip(lines, kept)
+            kept.append(number)
+    if around:
+        raise ValueError(f"{name}: the region [{around[-1]}] has no end")
+    _strip(lines, kept)
+    return kept
+
+
+def _strip(lines: list[str], kept: list[int]) -> None:
+    """Take the blank lines from the end."""
+    while kept and not lines[kept[-1] - 1].strip():
+        kept.pop()
+
+
+def write(page: str, step: int) -> Path:
+    """Write a state into the folder of a page, which holds nothing else then."""
+    folder = PROJECTS / page.replace("/", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    copies = {}
+    for name, file in state(step).items():
+        evidence.write_text(folder / name, file.text)
+        copies[name] = [file.original, evidence.sha256(folder / name), file.numbers]
+    evidence.write_json(folder.with_suffix(".json"), copies)
+    return folder
+
+
+def inputs(step: int) -> dict[str, str]:
+    """Digests of what a state is made of, by bytes: markers are comments."""
+    names: Iterable[str] = {file.original for file in state(step).values()}
+    names = {*names, STEPS.relative_to(ROOT).as_posix()}
+    return {name: evidence.sha256(name) for name in sorted(names)}

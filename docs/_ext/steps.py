@@ -1,0 +1,118 @@
+"""``project-step``: the project at a page of the guide: tree, what is new, a zip."""
+
+import io
+import zipfile
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from proof import page, projects
+from proof.directives import without_markers
+
+LEXERS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".md": "markdown"}
+LEXERS |= {".h": "cpp", ".cpp": "cpp", ".cu": "cuda"}
+
+
+class ProjectStep(SphinxDirective):
+    """The files at this page's step, the new and changed ones in folds."""
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.env.doc2path(self.env.docname))
+        step = page.project(path)
+        try:
+            now, before = projects.state(step), earlier(step)
+        except ValueError as error:
+            raise self.error(f"project-step: {error}") from error
+        self.env.note_dependency(str(projects.STEPS))
+        marks = {name: _mark(file, before.get(name)) for name, file in now.items()}
+        tree = nodes.container("", _tree(marks), classes=["project-tree"])
+        shown = nodes.container()
+        for name, mark in marks.items():
+            if mark and step < projects.LAST:
+                fold = StringList(_fold(name, now[name], before.get(name), mark))
+                self.state.nested_parse(fold, self.content_offset, shown)
+        up = "../" * self.env.docname.count("/")
+        link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
+        text = nodes.Text("All files of this step: ")
+        return [tree, *shown.children, nodes.paragraph("", "", text, link)]
+
+
+def earlier(step: int) -> dict[str, projects.File]:
+    """The files that the step before had."""
+    if step == 1:
+        return {}
+    old = projects.state(step - 1)
+    whole = step == projects.LAST
+    return {f"cpp/{name}" if whole else name: file for name, file in old.items()}
+
+
+def _mark(new: projects.File, old: projects.File | None) -> str:
+    if old is None:
+        return "new"
+    return "" if new.text == old.text else "changed"
+
+
+def _tree(marks: dict[str, str]) -> nodes.bullet_list:
+    """A list of the files, folders first, the new and changed ones marked."""
+    entries = nodes.bullet_list()
+    folders: dict[str, dict[str, str]] = {}
+    for name, mark in marks.items():
+        if "/" in name:
+            folder, _, rest = name.partition("/")
+            folders.setdefault(folder, {})[rest] = mark
+    for folder, inside in sorted(folders.items()):
+        line = nodes.paragraph("", "", nodes.literal("", f"{folder}/"))
+        entries += nodes.list_item("", line, _tree(inside))
+    for name in sorted(name for name in marks if "/" not in name):
+        line = nodes.paragraph("", "", nodes.literal("", name))
+        entries += nodes.list_item("", line, classes=["here"] * bool(marks[name]))
+        if marks[name]:
+            line += nodes.inline("", f" {marks[name]}", classes=["here-note"])
+    return entries
+
+
+def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
+    """A dropdown with the file, as Markdown."""
+    lines = file.text.splitlines()
+    places = without_markers(lines)
+    # Step 1 has files of its own, of which the next ones keep no line.
+    known = set(old.numbers) if old and old.original == file.original else set()
+    lit = [n for n, i in enumerate(places, 1) if file.numbers[i] not in known]
+    yield from (f":::{{dropdown}} {name}: {mark}, {len(lines)} lines", "")
+    yield f"```{{literalinclude}} /../{file.original}"
+    yield f":lines: {','.join(map(str, file.numbers))}"
+    if language := LEXERS.get(Path(name).suffix):
+        yield f":language: {language}"
+    if known:
+        yield f":emphasize-lines: {','.join(map(str, lit))}"
+    yield from ("```", ":::", "")
+
+
+def zip_name(step: int) -> str:
+    """The address of the download, from the root of the site."""
+    return "starter.zip" if step == projects.LAST else f"starter_step_{step}.zip"
+
+
+def zipped(step: int) -> bytes:
+    """The files of a step in a folder named starter; the same bytes in each build."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in projects.state(step).items():
+            archive.writestr(zipfile.ZipInfo(f"starter/{name}"), file.text)
+    return data.getvalue()
+
+
+def write_zips(app, exception) -> None:
+    """Put the downloads beside the pages."""
+    if exception is None and app.builder.format == "html":
+        for step in range(1, projects.LAST + 1):
+            Path(app.outdir, zip_name(step)).write_bytes(zipped(step))
+
+
+def setup(app):
+    app.setup_extension("proof")
+    app.add_directive("project-step", ProjectStep)
+    app.connect("build-finished", write_zips)
+    return {"version": "1", "parallel_read_safe": True}

@@ -1,0 +1,85 @@
+"""The project of the guide: each page's state of it, and how long the pages are."""
+
+import io
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+
+import steps  # noqa: E402
+from proof import projects  # noqa: E402
+
+GUIDE = ROOT / "docs" / "guide"
+STEPS = range(1, projects.LAST + 1)
+
+
+def test_each_step_has_one_page():
+    pages = sorted(path.name for path in GUIDE.glob("[0-9]*.md"))
+    assert [name.partition("_")[0] for name in pages] == [str(step) for step in STEPS]
+    for step, name in zip(STEPS, pages, strict=True):
+        assert f"\nproject: {step}\n" in (GUIDE / name).read_text()
+
+
+def test_the_first_step_is_three_short_files():
+    texts = [file.text for file in projects.state(1).values()]
+    assert len(texts) == 3
+    assert sum(len(text.splitlines()) for text in texts) <= 80
+
+
+def test_step_7_is_the_starter_to_the_byte():
+    for name, file in projects.state(projects.WHOLE).items():
+        assert file.text == (projects.STARTER / "cpp" / name).read_text(), name
+
+
+@pytest.mark.parametrize("step", range(2, projects.WHOLE))
+def test_a_step_keeps_no_code_of_a_later_one(step):
+    text = "".join(file.text for file in projects.state(step).values())
+    later = {3: "USE_CUDA", 4: "register_fake", 7: "swiglu_backward"}
+    for first, word in later.items():
+        assert (word in text) == (step >= first), word
+    assert "\n\n\n\n" not in text
+    assert not re.search(r"\{\n\n|\n\n\}", text)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_download_has_the_files_of_the_step(step):
+    with zipfile.ZipFile(io.BytesIO(steps.zipped(step))) as archive:
+        found = {name: archive.read(name).decode() for name in archive.namelist()}
+    files = projects.state(step)
+    assert found == {f"starter/{name}": file.text for name, file in files.items()}
+    assert steps.zipped(step) == steps.zipped(step)
+
+
+@pytest.mark.parametrize(
+    ("entry", "wrong", "reason"),
+    [
+        ('"setup.py" = 2', '"setup.py" = 9', "setup.py at step 9, not 2 to 7"),
+        ('"setup.py" = 2', '"lost.py" = 2\n"setup.py" = 2', "differ: lost.py"),
+        ("gpu = 3", "gpu = 3\nlost = 3", "no region lost"),
+    ],
+)
+def test_a_table_must_fit(tmp_path, monkeypatch, entry, wrong, reason):
+    table = tmp_path / "steps.toml"
+    table.write_text(projects.STEPS.read_text().replace(entry, wrong))
+    monkeypatch.setattr(projects, "STEPS", table)
+    with pytest.raises(ValueError, match=reason):
+        projects.state(3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [(["# [a]"], r"\[a\] has no end"), (["# [a]", "# [/b]"], r"line 2: \[b\] is not")],
+)
+def test_regions_must_nest(lines, reason):
+    with pytest.raises(ValueError, match=reason):
+        projects._kept("file", lines, set())
+
+
+def test_there_is_no_step_9():
+    with pytest.raises(ValueError, match="no step 9: the guide has 1 to 8"):
+        projects.state(9)
