@@ -31,8 +31,8 @@ class ProjectStep(SphinxDirective):
         shown = nodes.container()
         for name, mark in marks.items():
             if mark and step < projects.LAST:
-                fold = StringList(_fold(name, now[name], before.get(name), mark))
-                self.state.nested_parse(fold, self.content_offset, shown)
+                lines = [*_fold(name, now[name], before.get(name), mark)]
+                self.state.nested_parse(StringList(lines), self.content_offset, shown)
         up = "../" * self.env.docname.count("/")
         link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
         text = nodes.Text("All files of this step: ")
