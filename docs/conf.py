@@ -39,6 +39,7 @@ extensions = [
     "code_objects",
     "custom_op_docs",
     "error_table",
+    "finish",
     "operator_table",
     "project_tree",
     "step_files",
@@ -50,7 +51,6 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
-    "notfound.extension",
 ]
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
@@ -102,6 +102,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "plot_gallery": not QUICK or ONLY_PAGE.startswith("examples/"),
     "remove_config_comments": True,
+    "inspect_global_variables": False,  # links on functions, not on every variable
     "show_signature": False,
     # Its two pages load scripts from other hosts.
     "write_computation_times": False,
@@ -143,7 +144,7 @@ html_css_files = ["opbook.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = True
 html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "tutorials": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": []}
 html_theme_options = {
     "logo": {
         "text": "Opbook",
@@ -164,4 +165,4 @@ html_theme_options = {
     "pygments_dark_style": "github-dark",
     "back_to_top_button": False,
 }
-notfound_urls_prefix = ""
+html_additional_pages = {"404": "404.html"}
