@@ -39,7 +39,8 @@ class ProjectTree(SphinxDirective):
             line += nodes.literal("", text)
             if path.relative_to(ROOT).as_posix() in self.marked:
                 entry["classes"].append("here")
-                line += nodes.inline("", " you are here", classes=["here-note"])
+                line += nodes.Text(" ")
+                line += nodes.inline("", "you are here", classes=["here-note"])
             if path.is_dir():
                 self.folders[str(path)] = sha256(path)
                 if self._is_open(path):

@@ -69,7 +69,8 @@ def _tree(marks: dict[str, str]) -> nodes.bullet_list:
         line = nodes.paragraph("", "", nodes.literal("", name))
         entries += nodes.list_item("", line, classes=["here"] * bool(marks[name]))
         if marks[name]:
-            line += nodes.inline("", f" {marks[name]}", classes=["here-note"])
+            line += nodes.Text(" ")
+            line += nodes.inline("", marks[name], classes=["here-note", marks[name]])
     return entries
 
 
