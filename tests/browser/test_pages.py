@@ -47,13 +47,17 @@ FOCUS = """() => {
   const it = document.activeElement;
   if (it === document.body) return null;
   const shown = it.matches(".sd-stretched-link") ? it.closest(".sd-card") : it;
-  const ringed = (style) => style.boxShadow !== "none" ||
-    (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
-  const parts = [null, "::before", "::after"];
-  const ring = parts.some((part) => ringed(getComputedStyle(shown, part)));
+  const look = () => [null, "::before", "::after"].map((part) => {
+    const { outline, boxShadow, borderColor } = getComputedStyle(shown, part);
+    return outline + boxShadow + borderColor;
+  }).join();
   const { width, height } = shown.getBoundingClientRect();
   const seen = width > 1 && height > 1 && getComputedStyle(shown).opacity > 0.9;
-  return [ring && seen, it.outerHTML.slice(0, 100)];
+  const focused = look();
+  it.blur();
+  const changes = look() !== focused;
+  it.focus();
+  return [seen && changes, it.outerHTML.slice(0, 100)];
 }"""
 
 
