@@ -39,8 +39,9 @@ def isolate(app) -> None:
         return
     from sphinx_gallery import gen_rst
 
-    gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
-    gen_rst._thumbnail_div = card
+    if "sphinx_design" in app.extensions:
+        gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
+        gen_rst._thumbnail_div = card
     original = getattr(gen_rst.generate_file_rst, "original", gen_rst.generate_file_rst)
 
     def generate(fname, target_dir, src_dir, gallery_conf):
