@@ -20,7 +20,7 @@ from proof.evidence import toolchain
 pytest.importorskip("sphinx", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
 
-EXTENSIONS = Path(__file__).resolve().parents[1] / "docs" / "_ext"
+EXTENSIONS = Path(__file__).resolve().parents[2] / "docs" / "_ext"
 CONF = """\
 import sys
 from pathlib import Path
