@@ -31,7 +31,7 @@ class ProjectStep(SphinxDirective):
         shown = nodes.container()
         for name, mark in marks.items():
             if mark and step < projects.LAST:
-                fold = StringList(_fold(name, now[name], before.get(name), mark))
+                fold = StringList(list(_fold(name, now[name], before.get(name), mark)))
                 self.state.nested_parse(fold, self.content_offset, shown)
         up = "../" * self.env.docname.count("/")
         link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
