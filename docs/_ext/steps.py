@@ -31,7 +31,7 @@ class ProjectStep(SphinxDirective):
         shown = nodes.container()
         for name, mark in marks.items():
             if mark and step < projects.LAST:
-                fold = StringList(_fold(name, now[name], before.get(name), mark))
+                fold = StringList(list(_fold(name, now[name], before.get(name), mark)))
                 self.state.nested_parse(fold, self.content_offset, shown)
         up = "../" * self.env.docname.count("/")
         link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
@@ -85,6 +85,8 @@ def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
     yield f":lines: {','.join(map(str, file.numbers))}"
     if language := LEXERS.get(Path(name).suffix):
         yield f":language: {language}"
+    if name.startswith("."):
+        yield ":not-run: git and GitHub read it"
     if known:
         yield f":emphasize-lines: {','.join(map(str, lit))}"
     yield from ("```", ":::", "")
