@@ -23,6 +23,8 @@ project = "Opbook"
 author = "Opbook contributors"
 copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
+# Where the sources are, "https://github.com/OWNER/NAME": each page then links to its own.
+repository = ""
 
 # General ----------------------------------------------------------------------------
 
@@ -39,6 +41,7 @@ extensions = [
     "code_objects",
     "custom_op_docs",
     "error_table",
+    "finding",
     "operator_table",
     "project_tree",
     "step_files",
@@ -139,9 +142,11 @@ copybutton_line_continuation_character = "\\"
 html_theme = "pydata_sphinx_theme"
 html_title = "Opbook"
 html_static_path = ["_static"]
-html_css_files = ["opbook.css"]
+html_css_files = ["opbook.css", "search.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = True
+html_additional_pages = {"search": "search.html"}
+html_js_files = [("search.js", {"loading_method": "defer"})]
 html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
 html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "tutorials": []}
 html_theme_options = {
@@ -157,11 +162,25 @@ html_theme_options = {
     "search_bar_text": "Search",
     "show_nav_level": 2,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc", "download"],
+    "secondary_sidebar_items": ["page-toc", "download", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "github-light",
     "pygments_dark_style": "github-dark",
     "back_to_top_button": False,
 }
+if repository:
+    # Notebooks and gallery scripts are copied into docs/.
+    source = (
+        "{{ 'examples_src/' ~ pagename[9:] ~ '.py' if pagename.startswith('examples/') "
+        "else file_name if pagename.startswith('tutorials/') else 'docs/' ~ file_name }}"
+    )
+    html_context = {"edit_page_url_template": f"{repository}/edit/main/{source}"}
+    html_theme_options |= {
+        "use_edit_page_button": True,
+        "navbar_end": ["theme-switcher", "navbar-icon-links"],
+        "icon_links": [
+            {"name": "Sources", "url": repository, "icon": "fa-solid fa-code-branch"}
+        ],
+    }
 notfound_urls_prefix = ""

@@ -1,0 +1,145 @@
+// The search: pages and places as you type, also of a site that is opened as a file.
+// Its data and MiniSearch, which ranks them, are loaded when a field gets the focus.
+const siteSearch = (() => {
+  const STOP = new Set(
+    ("a an and any are as at be been but by can did do does for from had has have how i if in " +
+      "into is it its may me my no not of on or our should so some such than that the their " +
+      "them then there these they this to use was we were what when where which who why will " +
+      "with would you your").split(" "),
+  );
+
+  // What differs from reader to reader: addresses of pages, files and memory.
+  const strip = (query) =>
+    query
+      .replace(/\w+:\/\/\S+|\b0x[0-9a-f]+/gi, " ")
+      .replace(/(^|[\s"'`(=])(~|[a-z]:)?[/\\][^\s"'`:;,)]*/gi, "$1 ");
+
+  // `register_autograd` is found by its parts too, `in-place` also as `inplace`.
+  const words = (text) =>
+    (text.toLowerCase().replaceAll("c++", "cpp").match(/[\p{L}\p{N}_]+(-[\p{L}\p{N}_]+)*/gu) ?? [])
+      .flatMap((word) => {
+        const parts = word.split(/[-_]+/).filter(Boolean);
+        return parts.length > 1 ? [word.replaceAll("-", ""), ...parts] : parts;
+      });
+
+  const stem = (word) =>
+    word.length > 1 && !STOP.has(word) && /\D/.test(word)
+      ? word.replace(/(?<=..[^s])s$/, "").replace(/(?<=...)(ing|ed|e)$/, "")
+      : null;
+
+  const build = ({ pages, places, synonyms }) => {
+    const index = new MiniSearch({
+      fields: ["title", "heading", "text", "synonym"],
+      storeFields: ["page", "anchor", "heading", "text", "message"],
+      tokenize: words,
+      processTerm: stem,
+    });
+    index.addAll([
+      ...places.map(([page, anchor, heading, text], id) => {
+        const [address, title] = pages[page];
+        const message = anchor.startsWith("error-");
+        return { id, page, anchor, heading, text, title, message };
+      }),
+      ...synonyms.map(([page, synonym], i) => ({ id: -1 - i, page, synonym, anchor: "" })),
+    ]);
+    // One result a page: its best place.
+    return (query) => {
+      const terms = words(strip(query)).map(stem).filter(Boolean);
+      const pasted = terms.length > 6;
+      const options = {
+        boost: { heading: 2, title: 1.5, synonym: 4 },
+        boostDocument: (id, term, { message }) => (message ? (pasted ? 2 : 0.5) : 1),
+        prefix: (term, i, all) => !pasted && i === all.length - 1 && term.length > 2,
+        fuzzy: (term) => !pasted && term.length > 5 && 0.2,
+        weights: { prefix: 0.4, fuzzy: 0.2 },
+      };
+      const best = new Map();
+      for (const hit of index.search(strip(query), options)) {
+        if (!best.has(hit.page)) best.set(hit.page, hit);
+      }
+      return [...best.values()];
+    };
+  };
+  return { build, strip, words, stem };
+})();
+
+(() => {
+  const root = document.documentElement.dataset.content_root;
+  const dialog = document.getElementById("pst-search-dialog");
+  const script = (path) =>
+    new Promise((done, fail) => {
+      const element = Object.assign(document.createElement("script"), { src: root + path });
+      Object.assign(element, { onload: done, onerror: fail });
+      document.head.append(element);
+    });
+  let loaded;
+  const load = () =>
+    (loaded ??= Promise.all([
+      script("_static/vendor/minisearch/minisearch.min.js"),
+      script("search_data.js"),
+    ]).then(() => siteSearch.build(SEARCH_DATA)));
+
+  const element = (tag, className, ...content) => {
+    const made = Object.assign(document.createElement(tag), { className });
+    made.append(...content);
+    return made;
+  };
+
+  // The text around the first word that was found, with all of them marked.
+  const marked = (text, terms) => {
+    const found = new RegExp(`(?<![\\p{L}\\p{N}])(?:${terms.join("|")})[\\p{L}\\p{N}]*`, "giu");
+    const start = Math.max(0, text.search(found) - 60);
+    const part = (start ? "… " : "") + text.slice(start, start + 200);
+    const pieces = part.split(new RegExp(`(${found.source})`, "giu"));
+    return pieces.map((piece, i) => (i % 2 ? element("mark", "", piece) : piece));
+  };
+
+  const item = ({ page, anchor, heading, text, terms }) => {
+    const [address, title, about] = SEARCH_DATA.pages[page];
+    const link = element("a", "", element("strong", "", title));
+    if (heading && heading !== title) link.append(" › ", ...marked(heading, terms));
+    link.append(element("p", "", ...marked(text || about, terms)));
+    link.href = root + address + (heading !== title && anchor ? `#${anchor}` : "");
+    // Sphinx marks these words on the page that opens.
+    link.onclick = () =>
+      localStorage.setItem("sphinx_highlight_terms", terms.filter((term) => term.length > 2).join(" "));
+    return element("li", "", link);
+  };
+
+  for (const field of document.querySelectorAll("form.bd-search input")) {
+    const inDialog = dialog?.contains(field);
+    const status = element("p", "search-status");
+    const list = element("ol", "search-hits");
+    status.role = "status";
+    field.form.after(status, list);
+    const show = async () => {
+      const find = await load();
+      const hits = find(field.value);
+      const none = "No page has these words. Try fewer, or other ones.";
+      status.textContent = field.value.trim() && (hits.length ? `${hits.length} pages` : none);
+      list.replaceChildren(...hits.slice(0, inDialog ? 10 : 50).map(item));
+    };
+    field.addEventListener("focus", load);
+    field.addEventListener("input", show);
+    // The lines of a pasted message would be joined without a space.
+    field.addEventListener("paste", (event) => {
+      event.preventDefault();
+      const text = event.clipboardData.getData("text").replace(/\s+/g, " ");
+      field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
+      show();
+    });
+    if (!inDialog) {
+      field.value = new URLSearchParams(location.search).get("q") ?? "";
+      if (field.value) show();
+    }
+  }
+  // Up and down move between the field and the results.
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const area = step && document.activeElement?.closest("#pst-search-dialog, .bd-search-container");
+    if (!area) return;
+    const stops = [...area.querySelectorAll("input, .search-hits a")];
+    stops[stops.indexOf(document.activeElement) + step]?.focus();
+    event.preventDefault();
+  });
+})();
