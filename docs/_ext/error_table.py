@@ -1,16 +1,47 @@
 """``error-table``: the errors that pages of the book meet, each with cause and cure.
 
-It has every block that fails on purpose, says why, and did fail in this build.
+It has every block that fails on purpose, says why, and did fail in this build. The
+filter above the table is ``error_table.js``, in the page.
 """
 
 import re
+from collections import Counter
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from proof import page, tables
 from proof.evidence import store
 from proof.run import blocks_digest
+
+# What a reader sees, and the words of its messages; the first that fits is taken.
+SYMPTOMS = {
+    "A build or an installation fails": r"\b(fatal )?error: |nvcc fatal|undefined reference"
+    r"|recompile with|Unknown CUDA arch|USE_CUDA|No module named 'torch'|setuptools"
+    r"|No matching distribution|satisfies the requirement|list index out of range"
+    r"|supported wheel|without GPU kernels",
+    "A library does not load, or its operator is not there": r"ImportError|OSError"
+    r"|cannot import|undefined symbol|cannot open shared|_OpNamespace|does not exist"
+    r"|has no attribute|TORCH_LIBRARY|same name and overload|another copy|not built",
+    "A gradient is missing or wrong": r"(?i)autograd|backward|jacobian|derivative"
+    r"|gradients|inplace operation|got ellipsis|differentia",
+    "torch.compile or torch.export refuses": r"(?i)fake|dynamo|data.dependent|u0"
+    r"|guard failure|alias|as mutable|effect|SymInt|resolve torch\.ops|Unsupported:|meta ",
+    "A schema or a registration is refused": r"(?i)schema|dispatch key|namespace|arrow"
+    r"|ident |specifier|default argument|annotation|tuple inputs|device type|defined",
+    "A kernel faults": r"GpuFault|AddressSanitizer|ASan|Segmentation|out of bounds"
+    r"|past the end|single memory location|shared (data|memory)",
+    "Numbers are wrong, or a test fails": r"(?i)not close|mismatch|not equal|FAILED"
+    r"|XPASS|survives|do not match|nan|must move|\d failed",
+    "A Triton kernel does not compile": r"tl\.|arange|active drivers|operands|Loop-carried"
+    r"|global variable|tensor index|PassManager|ambiguous|interpreter|libdevice|pointer",
+    "A call is refused": "",
+}
+FORM = """\
+<form class="operator-filter error-filter" hidden onsubmit="return false">
+<label>Words of the message <input type="search" name="text" size="40"></label>
+<output></output>
+</form>
+"""
 
 
 def errors(app, env) -> list[tuple[str, int, str, str]]:
@@ -42,24 +73,44 @@ def diagnostic(block: page.Block, text: str) -> str:
 
 
 def _html(app, here: str, known: list) -> str:
-    rows = []
-    for docname, found in groupby(known, lambda error: error[0]):
+    groups = {symptom: [] for symptom in SYMPTOMS}
+    used = Counter()
+    for docname, number, text, cause in known:
+        used[name := _name(text)] += 1
+        name += f"-{used[name]}" * (used[name] > 1)
         address = app.builder.get_relative_uri(here, docname)
         title = escape(app.env.titles[docname].astext())
-        for _, number, text, cause in found:
-            link = f'<a href="{address}#block-{number}">{title}</a>'
-            cells = (f"<code>{escape(text)}</code>", _inline(cause), link)
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+        link = f'<a href="{address}#block-{number}">{title}</a>'
+        mark = f'<a class="headerlink" href="#{name}" title="Link to this row">#</a>'
+        cells = (f"<code>{escape(text)}</code>{mark}", _inline(cause), link)
+        row = "".join(f"<td>{cell}</td>" for cell in cells)
+        groups[_symptom(text)].append(f'<tr id="{name}">{row}</tr>')
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("The error says", "Cause and cure", "Seen on")
     )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f"<p>{len(rows)} errors, each met by a block of this site as it was built.</p>"
-        '<div class="pst-scrollable-table-container"><table class="table error-table">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    body = "".join(
+        f'<tbody><tr><th colspan="3" scope="rowgroup">{symptom}</th></tr>'
+        f"{''.join(rows)}</tbody>"
+        for symptom, rows in groups.items()
+        if rows
     )
+    return (
+        f"<p>{len(known)} errors, each met by a block of this site as it was built.</p>"
+        f'{FORM}<div class="pst-scrollable-table-container">'
+        f'<table class="table error-table"><thead><tr>{head}</tr></thead>{body}</table>'
+        "</div>"
+    )
+
+
+def _symptom(text: str) -> str:
+    return next(name for name, words in SYMPTOMS.items() if re.search(words, text))
+
+
+def _name(text: str) -> str:
+    """An anchor of the message's first words, without what changes between runs."""
+    words = re.findall(r"[A-Za-z_]{2,}", re.sub(r"\S*/\S*", "", text))
+    return "-".join(["error", *words[:8]]).lower()
 
 
 def _inline(text: str) -> str:
@@ -67,6 +118,13 @@ def _inline(text: str) -> str:
     return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text))
 
 
+def add_script(app, pagename, templatename, context, doctree) -> None:
+    """Load the filter on the page that has the table."""
+    if pagename == app.env.tables["error-table"]["page"]:
+        app.add_js_file("error_table.js", loading_method="defer")
+
+
 def setup(app):
+    app.connect("html-page-context", add_script)
     tables.add(app, "error-table", errors, _html)
     return {"version": "1", "env_version": 3, "parallel_read_safe": False}

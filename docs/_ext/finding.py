@@ -53,8 +53,11 @@ def search_data(app, found: dict, about: dict) -> dict:
         [app.builder.get_target_uri(name), app.env.titles[name].astext(), about[name]]
         for name in found
     ]
+    # Of a page with `nosearch` in its front matter, the title and what follows it.
     places = [
-        [numbers[name], *place] for name, places in found.items() for place in places
+        [numbers[name], *place]
+        for name, places in found.items()
+        for place in (places[:1] if "nosearch" in app.env.metadata[name] else places)
     ]
     synonyms = [
         [numbers[name], words]

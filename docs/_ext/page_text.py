@@ -18,6 +18,7 @@ from proof.evidence import read_json, write_json
 SKIPPED = {"button", "form", "nav", "noscript", "script", "style", "svg"}
 # Signs of links, and tables of thousands of rows that other files have.
 SKIPPED_CLASSES = {"headerlink", "operator-rows", "proof-blocks"}
+SKIPPED_CLASSES |= {"sphx-glr-download-link-note", "sphx-glr-footer"}
 BLOCKS = {"p", "div", "dl", "dd", "ul", "ol", "table", "details", "figure", "caption"}
 MARKS = {"code": "`", "strong": "**", "em": "*", "summary": "**"}
 PLACES = {"section", "dt", "tr"}  # where a link can lead to, if they have an id

@@ -18,46 +18,67 @@ const siteSearch = (() => {
   const words = (text) =>
     (text.toLowerCase().replaceAll("c++", "cpp").match(/[\p{L}\p{N}_]+(-[\p{L}\p{N}_]+)*/gu) ?? [])
       .flatMap((word) => {
+        if (!/[-_]/.test(word)) return word;
         const parts = word.split(/[-_]+/).filter(Boolean);
         return parts.length > 1 ? [word.replaceAll("-", ""), ...parts] : parts;
       });
 
+  // What people write for what the pages call by another name.
+  const ALIAS = new Map([
+    ["op", "operator"],
+    ["ops", "operator"],
+    ["float32", "fp32"],
+    ["float16", "fp16"],
+    ["bfloat16", "bf16"],
+  ]);
+
   const stem = (word) =>
     word.length > 1 && !STOP.has(word) && /\D/.test(word)
-      ? word.replace(/(?<=..[^s])s$/, "").replace(/(?<=...)(ing|ed|e)$/, "")
+      ? (ALIAS.get(word) ?? word).replace(/(?<=..[^s])s$/, "").replace(/(?<=...)(ing|ed|e)$/, "")
       : null;
 
-  const build = ({ pages, places, synonyms }) => {
+  const build = async ({ pages, places, synonyms }) => {
     const index = new MiniSearch({
       fields: ["title", "heading", "text", "synonym"],
-      storeFields: ["page", "anchor", "heading", "text", "message"],
+      storeFields: ["page", "anchor", "heading", "text", "message", "size"],
       tokenize: words,
       processTerm: stem,
     });
-    index.addAll([
+    // In pieces, so that the field takes letters meanwhile.
+    await index.addAllAsync([
       ...places.map(([page, anchor, heading, text], id) => {
         const [address, title] = pages[page];
         const message = anchor.startsWith("error-");
         return { id, page, anchor, heading, text, title, message };
       }),
-      ...synonyms.map(([page, synonym], i) => ({ id: -1 - i, page, synonym, anchor: "" })),
+      ...synonyms.map(([page, synonym], i) => {
+        const size = new Set(words(synonym).map(stem).filter(Boolean)).size;
+        return { id: -1 - i, page, anchor: "", synonym, size };
+      }),
     ]);
+    // A synonym is for those who type all of it; the less they type besides, the better.
+    const weigh = (hit, count) => {
+      if (!hit.size) return hit.score;
+      return hit.score * (hit.terms.length < hit.size ? 0.3 : (2 * hit.queryTerms.length) / count);
+    };
     // One result a page: its best place.
     return (query) => {
       const terms = words(strip(query)).map(stem).filter(Boolean);
       const pasted = terms.length > 6;
       const options = {
         boost: { heading: 2, title: 1.5, synonym: 4 },
-        boostDocument: (id, term, { message }) => (message ? (pasted ? 2 : 0.5) : 1),
-        prefix: (term, i, all) => !pasted && i === all.length - 1 && term.length > 2,
+        boostDocument: (id, term, { message }) => (message ? (pasted ? 3 : 0.5) : 1),
+        prefix: (term) => !pasted && term.length > 2,
         fuzzy: (term) => !pasted && term.length > 5 && 0.2,
         weights: { prefix: 0.4, fuzzy: 0.2 },
       };
+      const count = new Set(terms).size;
       const best = new Map();
       for (const hit of index.search(strip(query), options)) {
-        if (!best.has(hit.page)) best.set(hit.page, hit);
+        const score = weigh(hit, count);
+        if (!(score <= best.get(hit.page)?.score)) best.set(hit.page, { ...hit, score });
       }
-      return [...best.values()];
+      return [...best.values()].sort((a, b) => b.score - a.score);
     };
   };
   return { build, strip, words, stem };
