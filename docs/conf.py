@@ -23,7 +23,7 @@ project = "Opbook"
 author = "Opbook contributors"
 copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
-# Where the sources are, "https://github.com/OWNER/NAME": each page then links to its own.
+# The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
 repository = ""
 
 # General ----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ html_css_files = ["opbook.css", "search.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = True
 html_additional_pages = {"search": "search.html"}
-html_js_files = [("search.js", {"loading_method": "defer"})]
+html_js_files = [("search.js", {"defer": "defer"})]
 html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
 html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "tutorials": []}
 html_theme_options = {
@@ -172,8 +172,9 @@ html_theme_options = {
 if repository:
     # Notebooks and gallery scripts are copied into docs/.
     source = (
-        "{{ 'examples_src/' ~ pagename[9:] ~ '.py' if pagename.startswith('examples/') "
-        "else file_name if pagename.startswith('tutorials/') else 'docs/' ~ file_name }}"
+        "{% if pagename.startswith('examples/') %}examples_src/{{ pagename[9:] }}.py"
+        "{% elif pagename.startswith('tutorials/') %}{{ file_name }}"
+        "{% else %}docs/{{ file_name }}{% endif %}"
     )
     html_context = {"edit_page_url_template": f"{repository}/edit/main/{source}"}
     html_theme_options |= {
@@ -184,3 +185,9 @@ if repository:
         ],
     }
 notfound_urls_prefix = ""
+
+
+def setup(app):
+    # When a first build stops early, the theme copies its logo to this name all the
+    # same, as a file if the folder is not there, and every later build fails.
+    Path(app.outdir, "_static").mkdir(parents=True, exist_ok=True)

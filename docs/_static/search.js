@@ -135,10 +135,13 @@ const siteSearch = (() => {
     field.form.after(status, list);
     const show = async () => {
       const find = await load();
-      const hits = find(field.value);
+      const query = field.value;
+      if (query === list.dataset.query) return;
+      list.dataset.query = query;
+      const hits = find(query).slice(0, inDialog ? 10 : 50);
       const none = "No page has these words. Try fewer, or other ones.";
-      status.textContent = field.value.trim() && (hits.length ? `${hits.length} pages` : none);
-      list.replaceChildren(...hits.slice(0, inDialog ? 10 : 50).map(item));
+      status.textContent = query.trim() && (hits.length ? `The ${hits.length} best pages` : none);
+      list.replaceChildren(...hits.map(item));
     };
     field.addEventListener("focus", load);
     field.addEventListener("input", show);
@@ -154,6 +157,8 @@ const siteSearch = (() => {
       if (field.value) show();
     }
   }
+  if (document.querySelector(".error-filter")) script("_static/error_table.js");
+
   // Up and down move between the field and the results.
   document.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
