@@ -126,5 +126,5 @@ def places(markdown: str) -> Iterator[Place]:
 def plain(markdown: str) -> str:
     """The words, without the signs of Markdown."""
     text = re.sub(r"!?\[([^]]*)\]\([^)\s]*\)", r"\1", markdown)
-    text = re.sub(r"^```\w*$|^ *(#+|-) |^[| -]+$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^```\w*$|^ *(#+|-) |^[| -]+$|^Origin: .*$", "", text, flags=re.MULTILINE)
     return " ".join(re.sub(r"[`*]|(^|\s)\|(?=\s)", " ", text).split())

@@ -56,15 +56,10 @@ const siteSearch = (() => {
         return { id: -1 - i, page, anchor: "", synonym, size };
       }),
     ]);
-    // A synonym is for those who type all of it; the less they type besides, the better.
-    const weigh = (hit, count) => {
-      if (!hit.size) return hit.score;
-      return hit.score * (hit.terms.length < hit.size ? 0.3 : (2 * hit.queryTerms.length) / count);
-    };
-    // One result a page: its best place.
+    // One result a page: its best place, or its top if only a synonym has all the words.
     return (query) => {
-      const terms = words(strip(query)).map(stem).filter(Boolean);
-      const pasted = terms.length > 6;
+      const count = new Set(words(strip(query)).map(stem).filter(Boolean)).size;
+      const pasted = count > 6;
       const options = {
         boost: { heading: 2, title: 1.5, synonym: 4 },
         boostDocument: (id, term, { message }) => (message ? (pasted ? 3 : 0.5) : 1),
@@ -72,13 +67,21 @@ const siteSearch = (() => {
         fuzzy: (term) => !pasted && term.length > 5 && 0.2,
         weights: { prefix: 0.4, fuzzy: 0.2 },
       };
-      const count = new Set(terms).size;
       const best = new Map();
       for (const hit of index.search(strip(query), options)) {
-        const score = weigh(hit, count);
-        if (!(score <= best.get(hit.page)?.score)) best.set(hit.page, { ...hit, score });
+        const found = best.get(hit.page) ?? { score: 0 };
+        // A synonym is for those who type all of it; the less they type besides, the better.
+        if (hit.size && (pasted || hit.terms.length < hit.size)) continue;
+        const share = hit.size ? (2 * hit.queryTerms.length) / count : 1;
+        found[hit.size ? "synonym" : "place"] ??= hit;
+        found.score = Math.max(found.score, hit.score * share);
+        best.set(hit.page, found);
       }
-      return [...best.values()].sort((a, b) => b.score - a.score);
+      return [...best.values()]
+        .sort((a, b) => b.score - a.score)
+        .map(({ place, synonym }) =>
+          place && (!synonym || place.queryTerms.length === count) ? place : synonym,
+        );
     };
   };
   return { build, strip, words, stem };
@@ -108,22 +111,23 @@ const siteSearch = (() => {
 
   // The text around the first word that was found, with all of them marked.
   const marked = (text, terms) => {
-    const found = new RegExp(`(?<![\\p{L}\\p{N}])(?:${terms.join("|")})[\\p{L}\\p{N}]*`, "giu");
-    const start = Math.max(0, text.search(found) - 60);
-    const part = (start ? "… " : "") + text.slice(start, start + 200);
-    const pieces = part.split(new RegExp(`(${found.source})`, "giu"));
+    const found = `(?<![\\p{L}\\p{N}])(?:${terms.join("|")})[\\p{L}\\p{N}]*`;
+    const start = text.lastIndexOf(" ", text.search(new RegExp(found, "iu")) - 60) + 1;
+    const part = text.slice(start).match(/^.{0,200}(?!\S)/s)?.[0] ?? text.slice(start, start + 200);
+    const pieces = part.split(new RegExp(`(${found})`, "giu"));
     return pieces.map((piece, i) => (i % 2 ? element("mark", "", piece) : piece));
   };
 
-  const item = ({ page, anchor, heading, text, terms }) => {
+  const item = ({ page, anchor, heading, text, terms }, query) => {
     const [address, title, about] = SEARCH_DATA.pages[page];
     const link = element("a", "", element("strong", "", title));
     if (heading && heading !== title) link.append(" › ", ...marked(heading, terms));
     link.append(element("p", "", ...marked(text || about, terms)));
     link.href = root + address + (heading !== title && anchor ? `#${anchor}` : "");
-    // Sphinx marks these words on the page that opens.
+    // Sphinx marks these words on the page that opens. Those of a long message are many.
+    const typed = siteSearch.words(query).filter(siteSearch.stem);
     link.onclick = () =>
-      localStorage.setItem("sphinx_highlight_terms", terms.filter((term) => term.length > 2).join(" "));
+      typed.length > 6 || localStorage.setItem("sphinx_highlight_terms", typed.join(" "));
     return element("li", "", link);
   };
 
@@ -141,17 +145,10 @@ const siteSearch = (() => {
       const hits = find(query).slice(0, inDialog ? 10 : 50);
       const none = "No page has these words. Try fewer, or other ones.";
       status.textContent = query.trim() && (hits.length ? `The ${hits.length} best pages` : none);
-      list.replaceChildren(...hits.map(item));
+      list.replaceChildren(...hits.map((hit) => item(hit, query)));
     };
     field.addEventListener("focus", load);
     field.addEventListener("input", show);
-    // The lines of a pasted message would be joined without a space.
-    field.addEventListener("paste", (event) => {
-      event.preventDefault();
-      const text = event.clipboardData.getData("text").replace(/\s+/g, " ");
-      field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
-      show();
-    });
     if (!inDialog) {
       field.value = new URLSearchParams(location.search).get("q") ?? "";
       if (field.value) show();
