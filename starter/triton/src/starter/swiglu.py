@@ -38,9 +38,9 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
 
 
 def _has_tangent(*tensors: Tensor) -> bool:
-    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
-        return False  # torch.compile cannot trace this question before PyTorch 2.13
-    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+    # torch.compile cannot trace this question before PyTorch 2.13.
+    ask = torch.__version__ >= (2, 13) or not torch.compiler.is_compiling()
+    return ask and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 # [math] of one element: for the kernels, and in PyTorch's operators

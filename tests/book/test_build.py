@@ -18,7 +18,7 @@ import torch
 from opbook import _C
 from test_toolchain import nvcc, program
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # A torch for CUDA, as far as setup.py looks: what it declares, as JSON.
 DECLARE = """\
 import json, os, runpy, sys, torch
