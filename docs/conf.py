@@ -168,9 +168,10 @@ html_theme_options = {
     "back_to_top_button": False,
 }
 if repository:
-    # Notebooks and gallery scripts are copied into docs/.
+    # Gallery scripts and notebooks are copied into docs/.
     source = (
-        "{% if pagename.startswith('examples/') %}examples_src/{{ pagename[9:] }}.py"
+        "{% if pagename.startswith('examples/') %}examples_src/"
+        "{{ (pagename[9:] ~ '.py').replace('index.py', 'GALLERY_HEADER.rst') }}"
         "{% elif pagename.startswith('tutorials/') %}{{ file_name }}"
         "{% else %}docs/{{ file_name }}{% endif %}"
     )

@@ -109,7 +109,7 @@ def _markdown(node, page: str) -> str:
 
 def without_marks(markdown: str) -> str:
     """The Markdown of a page, without the marks of places."""
-    return re.sub(f"{MARK}.*?{MARK}", "", markdown)
+    return re.sub(rf" *{MARK}.*?{MARK}\s*", "", markdown)
 
 
 def places(markdown: str) -> Iterator[Place]:
@@ -126,5 +126,7 @@ def places(markdown: str) -> Iterator[Place]:
 def plain(markdown: str) -> str:
     """The words, without the signs of Markdown."""
     text = re.sub(r"!?\[([^]]*)\]\([^)\s]*\)", r"\1", markdown)
-    text = re.sub(r"^```\w*$|^ *(#+|-) |^[| -]+$|^Origin: .*$", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^```\w*$|^ *(#+|-) |^[| -]+$|^Origin: .*$", "", text, flags=re.MULTILINE
+    )
     return " ".join(re.sub(r"[`*]|(^|\s)\|(?=\s)", " ", text).split())
