@@ -36,13 +36,14 @@ class Place(NamedTuple):
 def pages(app) -> dict[str, str]:
     """Each page in the order of the contents: Markdown with the marks of places.
 
-    A page is read again when its HTML has changed.
+    A page is read again when its HTML, or this file, has changed.
     """
     cache = Path(app.doctreedir, "page_text.json")
     known, now = read_json(cache, {}), {}
+    code = Path(__file__).read_bytes()
     for name in contents(app.env, app.config.root_doc):
         html = Path(app.builder.get_outfilename(name)).read_bytes()
-        digest = hashlib.sha256(html).hexdigest()
+        digest = hashlib.sha256(code + html).hexdigest()
         now[name] = known.get(name, [""])
         if now[name][0] != digest:
             page = app.builder.get_target_uri(name)
@@ -76,10 +77,10 @@ def _markdown(node, page: str) -> str:
     if tag == "math":
         return f"${node.get('alttext', '')}$"
     if tag == "pre":
-        outer = " ".join(node.find_parent("div", class_="notranslate").get("class", []))
-        language = re.search(r"highlight-(\w+)", outer)
-        name = language[1] if language else ""
-        return f"\n\n```{name}\n{node.get_text().rstrip()}\n```\n\n"
+        outer = node.find_parent("div", class_="notranslate") or {"class": []}
+        language = re.search(r"highlight-(\w+)", " ".join(outer["class"]))
+        text = node.get_text().rstrip()
+        return f"\n\n```{language[1] if language else ''}\n{text}\n```\n\n"
     if tag == "img":
         source = node["src"]
         local = not source.startswith("data:")
