@@ -59,7 +59,7 @@ const siteSearch = (() => {
     // One result a page: its best place, or its top if only a synonym has all the words.
     return (query) => {
       const count = new Set(words(strip(query)).map(stem).filter(Boolean)).size;
-      const pasted = count > 6;
+      const pasted = count > 6 || /error:/i.test(query);
       const options = {
         boost: { heading: 2, title: 1.5, synonym: 4 },
         boostDocument: (id, term, { message }) => (message ? (pasted ? 3 : 0.5) : 1),
@@ -151,6 +151,7 @@ const siteSearch = (() => {
     field.addEventListener("input", show);
     if (!inDialog) {
       field.value = new URLSearchParams(location.search).get("q") ?? "";
+      field.focus();
       if (field.value) show();
     }
   }
