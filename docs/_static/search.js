@@ -88,7 +88,7 @@ const siteSearch = (() => {
 })();
 
 (() => {
-  const root = document.documentElement.dataset.content_root;
+  const root = new URL("../", document.currentScript.src).href;
   const dialog = document.getElementById("pst-search-dialog");
   const script = (path) =>
     new Promise((done, fail) => {
