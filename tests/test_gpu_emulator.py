@@ -420,7 +420,7 @@ def test_a_fault_is_an_error(faulty, fault):
 
 
 def test_a_launcher_that_is_not_there_is_named(faulty):
-    with pytest.raises(LookupError, match="no launch_other: .* are launch_faulty"):
+    with pytest.raises(LookupError, match=r"no launch_other: .* are launch_faulty"):
         faulty.func("launch_other")
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import setuptools
 import torch
+from test_toolchain import nvcc, program
 
 from opbook import _C
-from test_toolchain import nvcc, program
 
 ROOT = Path(__file__).resolve().parents[2]
 # A torch for CUDA, as far as setup.py looks: what it declares, as JSON.
