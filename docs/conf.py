@@ -41,6 +41,7 @@ extensions = [
     "custom_op_docs",
     "error_table",
     "finding",
+    "finish",
     "operator_table",
     "step_files",
     "steps",
@@ -51,7 +52,6 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
-    "notfound.extension",
 ]
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
@@ -103,6 +103,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "plot_gallery": not QUICK or ONLY_PAGE.startswith("examples/"),
     "remove_config_comments": True,
+    "inspect_global_variables": False,  # links on functions, not on every variable
     "show_signature": False,
     # Its two pages load scripts from other hosts.
     "write_computation_times": False,
@@ -143,10 +144,10 @@ html_static_path = ["_static"]
 html_css_files = ["opbook.css", "search.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = True
-html_additional_pages = {"search": "search.html"}
+html_additional_pages = {"404": "404.html", "search": "search.html"}
 html_js_files = [("search.js", {"defer": "defer"})]
 html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "tutorials": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": []}
 html_theme_options = {
     "logo": {
         "text": "Opbook",
@@ -183,7 +184,6 @@ if repository:
             {"name": "Sources", "url": repository, "icon": "fa-solid fa-code-branch"}
         ],
     }
-notfound_urls_prefix = ""
 
 
 def setup(app):

@@ -31,8 +31,8 @@ class ProjectStep(SphinxDirective):
         shown = nodes.container()
         for name, mark in marks.items():
             if mark and step < projects.LAST:
-                fold = StringList(list(_fold(name, now[name], before.get(name), mark)))
-                self.state.nested_parse(fold, self.content_offset, shown)
+                lines = [*_fold(name, now[name], before.get(name), mark)]
+                self.state.nested_parse(StringList(lines), self.content_offset, shown)
         up = "../" * self.env.docname.count("/")
         link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
         text = nodes.Text("All files of this step: ")
@@ -69,7 +69,8 @@ def _tree(marks: dict[str, str]) -> nodes.bullet_list:
         line = nodes.paragraph("", "", nodes.literal("", name))
         entries += nodes.list_item("", line, classes=["here"] * bool(marks[name]))
         if marks[name]:
-            line += nodes.inline("", f" {marks[name]}", classes=["here-note"])
+            line += nodes.Text(" ")
+            line += nodes.inline("", marks[name], classes=["here-note", marks[name]])
     return entries
 
 
@@ -85,8 +86,6 @@ def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
     yield f":lines: {','.join(map(str, file.numbers))}"
     if language := LEXERS.get(Path(name).suffix):
         yield f":language: {language}"
-    if name.startswith("."):
-        yield ":not-run: git and GitHub read it"
     if known:
         yield f":emphasize-lines: {','.join(map(str, lit))}"
     yield from ("```", ":::", "")

@@ -1,6 +1,7 @@
 """sphinx-gallery, with each script in a process of its own and a record of its run."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,36 @@ from sphinx.errors import ExtensionError
 from . import page, run
 from .evidence import digests, pinned, relative, store
 
+CARDS = "\n.. grid:: 1 2 3 3\n   :gutter: 3\n   :class-container: cards\n"
+CARD = """
+   .. grid-item-card:: {title}
+      :link: /{page}
+      :link-type: doc
+      :img-top: /{picture}
+
+      {sentence}
+"""
+
+
+def card(target_dir, src_dir, fname, intro: str, title: str, **_) -> str:
+    """The picture, title and first sentence of a script, as a link to its page."""
+    page = Path(target_dir, fname).relative_to(src_dir).with_suffix("")
+    thumbs = page.parent / "images" / "thumb"
+    drawn = Path("_static", "gallery", f"{page.name}.svg")  # for a script with no plot
+    plots = Path(src_dir, thumbs).glob(f"sphx_glr_{page.name}_thumb.*")
+    picture = drawn if Path(src_dir, drawn).exists() else thumbs / next(plots).name
+    sentence = re.match(r".+?[.:?](?= [A-Z]|$)|.+", intro)[0]
+    return CARD.format(title=title, page=page, picture=picture, sentence=sentence)
+
 
 def isolate(app) -> None:
-    """Replace sphinx-gallery's function for one script, where the gallery is used."""
+    """Replace sphinx-gallery's functions for scripts and cards, where it is used."""
     if "sphinx_gallery.gen_gallery" not in app.extensions:
         return
     from sphinx_gallery import gen_rst
 
+    gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
+    gen_rst._thumbnail_div = card
     original = getattr(gen_rst.generate_file_rst, "original", gen_rst.generate_file_rst)
 
     def generate(fname, target_dir, src_dir, gallery_conf):
