@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,8 +31,8 @@ def build() -> Path:
     link = [*(f"-L{path}" for path in library_paths()), "-ltorch_cpu", "-lc10"]
     if STAGE == "pybind":
         link += ["-ltorch_python"]
-    compiler = get_cxx_compiler().split()
-    subprocess.run([*compiler, *flags, SOURCE, "-o", library, *link], check=True)
+    parts = shlex.join([*flags, str(SOURCE), "-o", str(library), *link])
+    subprocess.run(["bash", "-c", f"{get_cxx_compiler()} {parts}"], check=True)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     print(f"{'compiled in':18}{seconds:.0f} CPU seconds")
     return library
