@@ -18,9 +18,20 @@ HTML = ROOT / "build" / "html"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class _Host(http.server.SimpleHTTPRequestHandler):
+    """A host of static pages: 404.html is what it shows for a missing one."""
+
     def log_message(self, *_):
         pass
+
+    def send_error(self, code, *_):
+        body = (HTML / "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +39,7 @@ def site():
     """The address of the site, served from a folder below the root."""
     if not (HTML / "index.html").exists():
         pytest.exit("build/html is missing: run `nox -s docs` first", returncode=1)
-    handler = functools.partial(_Quiet, directory=str(HTML.parent))
+    handler = functools.partial(_Host, directory=str(HTML.parent))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/html"

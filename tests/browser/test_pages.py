@@ -4,18 +4,19 @@ import os
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
+
 from conftest import HTML
 
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
-PAGES = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))
+PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html"))
 PAGES = [name for name in PAGES if not name.startswith("_")]
 
 # Of the things that look alike, axe gets the first few: a token of code in each of its
 # colours, ten rows of a table, six folds. Else this takes half an hour.
 THIN = """() => {
   const all = (selector) => [...document.querySelectorAll(selector)];
-  all("article details").forEach((fold, n) => n < 6 ? (fold.open = true) : fold.remove());
+  all("article details").forEach((it, n) => n < 6 ? (it.open = true) : it.remove());
   all("tbody tr:nth-child(n+11)").forEach((row) => row.remove());
   const seen = new Set();
   for (const token of all("pre span:not(.hll), code span")) {
@@ -23,7 +24,8 @@ THIN = """() => {
     const kind = [token.className, !!token.closest(".hll"), block].join();
     seen.has(kind) ? token.replaceWith(...token.childNodes) : seen.add(kind);
   }
-  all(".hll:not(:has(span))").slice(1).forEach((line) => line.replaceWith(line.textContent));
+  const lit = all(".hll:not(:has(span))").slice(1);
+  lit.forEach((line) => line.replaceWith(line.textContent));
   document.body.normalize();
 }"""
 # Only contrast depends on the scheme. The answers come later, in `found`.
@@ -31,19 +33,33 @@ CHECK = """() => {
   const look = async (scheme, options) => {
     document.documentElement.dataset.theme = scheme;
     const { violations } = await axe.run({ resultTypes: ["violations"], ...options });
-    return violations.flatMap(({ id, nodes }) => nodes.map(({ target, any, all, none }) =>
-      [scheme, id, target.join(" "), [...any, ...all, ...none][0].message].join(" | ")));
+    const say = (rule, node) => [scheme, rule.id, node.target.join(" "),
+      [...node.any, ...node.all, ...node.none][0].message].join(" | ");
+    return violations.flatMap((rule) => rule.nodes.map((node) => say(rule, node)));
   };
   const names = { "label-content-name-mismatch": { enabled: true } };
   const contrast = { runOnly: ["color-contrast", "link-in-text-block"] };
   window.found = (async () =>
     [...await look("light", { rules: names }), ...await look("dark", contrast)])();
 }"""
+# What has the focus, and whether a reader sees that it has.
+FOCUS = """() => {
+  const it = document.activeElement;
+  if (it === document.body) return null;
+  const shown = it.matches(".sd-stretched-link") ? it.closest(".sd-card") : it;
+  const ringed = (style) => style.boxShadow !== "none" ||
+    (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
+  const parts = [null, "::before", "::after"];
+  const ring = parts.some((part) => ringed(getComputedStyle(shown, part)));
+  const { width, height } = shown.getBoundingClientRect();
+  const seen = width > 1 && height > 1 && getComputedStyle(shown).opacity > 0.9;
+  return [ring && seen, it.outerHTML.slice(0, 100)];
+}"""
 
 
 @pytest.fixture(scope="module")
 def visit(chromium, site):
-    """Each page opened once: what axe found, its width on a phone, what it asked for."""
+    """Each page opened once: what axe found, its width on a phone, its requests."""
     found, wide, asked = {}, {}, {}
     size = {"viewport": PHONE, "reduced_motion": "reduce"}
     tabs = [chromium.new_context(**size).new_page() for _ in range(os.cpu_count())]
@@ -80,3 +96,74 @@ def test_no_page_is_wider_than_a_phone(visit):
 def test_no_request_leaves_the_site(visit, site):
     left = {url for urls in visit["asked"].values() for url in urls}
     assert not {url for url in left if not url.startswith((site, "data:"))}
+
+
+@pytest.mark.parametrize("name", ["index.html", "guide/4_register.html"])
+def test_a_reader_with_a_keyboard_sees_where_they_are(page, site, name):
+    page.goto(f"{site}/{name}")
+    page.add_style_tag(content="* { transition: none !important; }")
+    lost = []
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if not (focus := page.evaluate(FOCUS)):
+            break
+        lost += [] if focus[0] else [focus[1]]
+    assert not lost, "\n".join(lost)
+
+
+def test_a_copy_button_copies_commands_without_prompts(page, site):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{site}/guide/1_first_operator.html")
+    block = page.locator("div.highlight-console").first
+    button = block.locator("button.copybtn")
+    assert button.evaluate("it => getComputedStyle(it).opacity") == "0"
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button.copybtn.success")
+    shown = block.locator("pre").inner_text().splitlines()
+    commands = [line.removeprefix("$ ") for line in shown if line.startswith("$ ")]
+    assert commands
+    assert page.evaluate("navigator.clipboard.readText()") == "\n".join(commands)
+
+
+def test_a_finger_finds_the_copy_button(chromium, site):
+    context = chromium.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(f"{site}/guide/1_first_operator.html")
+    button = page.locator("button.copybtn").first
+    assert button.evaluate("it => getComputedStyle(it).opacity") == "1"
+    context.close()
+
+
+def test_the_text_stays_in_its_place_from_page_to_page(page, site):
+    left = set()
+    for name in ("guide/index", "guide/4_register", "tutorials", "reference/ledger"):
+        page.goto(f"{site}/{name}.html")
+        left.add(page.locator("article h1").bounding_box()["x"])
+    assert len(left) == 1
+
+
+@pytest.mark.parametrize("name", ["guide/index", "tutorials", "reference/errors"])
+def test_the_bar_says_where_the_reader_is(page, site, name):
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(f"{site}/{name}.html")
+    colors = page.evaluate("""() => {
+      const color = (e) => e && getComputedStyle(e).color;
+      const bar = document.querySelector(".bd-header");
+      const here = bar.querySelector(".navbar-nav > .current > a") ||
+        bar.querySelector(".navbar-nav > .dropdown:has(.current) > button");
+      return [color(here), color(document.querySelector(".bd-article a[href]"))];
+    }""")
+    assert colors[0] == colors[1]
+
+
+@pytest.mark.parametrize("missing", ["gone.html", "guide/gone/deep/"])
+def test_a_missing_page_leads_back(page, site, missing):
+    assert page.goto(f"{site}/{missing}").status == 404
+    assert page.locator(".bd-header").bounding_box()["height"] < 150  # it has its style
+    page.fill("article input[type=search]", "stride")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site}/search.html?q=stride")
+    page.go_back()
+    page.click("text=front page")
+    page.wait_for_url(f"{site}/index.html")
