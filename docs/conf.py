@@ -23,6 +23,8 @@ project = "Opbook"
 author = "Opbook contributors"
 copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
+# The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
+repository = ""
 
 # General ----------------------------------------------------------------------------
 
@@ -35,13 +37,12 @@ extensions = [
     "anchors",
     "mathml",
     "proof",
-    "code_step",
     "code_objects",
     "custom_op_docs",
     "error_table",
+    "finding",
     "finish",
     "operator_table",
-    "project_tree",
     "step_files",
     "steps",
     "support_matrix",
@@ -140,9 +141,11 @@ copybutton_line_continuation_character = "\\"
 html_theme = "pydata_sphinx_theme"
 html_title = "Opbook"
 html_static_path = ["_static"]
-html_css_files = ["opbook.css"]
+html_css_files = ["opbook.css", "search.css"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = True
+html_additional_pages = {"404": "404.html", "search": "search.html"}
+html_js_files = [("search.js", {"defer": "defer"})]
 html_sourcelink_suffix = ""  # a notebook keeps its name, and is its own download
 html_sidebars = {"**": ["sidebar-nav-bs"], "index": []}
 html_theme_options = {
@@ -158,11 +161,32 @@ html_theme_options = {
     "search_bar_text": "Search",
     "show_nav_level": 2,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc", "download"],
+    "secondary_sidebar_items": ["page-toc", "download", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "github-light",
     "pygments_dark_style": "github-dark",
     "back_to_top_button": False,
 }
-html_additional_pages = {"404": "404.html"}
+if repository:
+    # Gallery scripts and notebooks are copied into docs/.
+    source = (
+        "{% if pagename.startswith('examples/') %}examples_src/"
+        "{{ (pagename[9:] ~ '.py').replace('index.py', 'GALLERY_HEADER.rst') }}"
+        "{% elif pagename.startswith('tutorials/') %}{{ file_name }}"
+        "{% else %}docs/{{ file_name }}{% endif %}"
+    )
+    html_context = {"edit_page_url_template": f"{repository}/edit/main/{source}"}
+    html_theme_options |= {
+        "use_edit_page_button": True,
+        "navbar_end": ["theme-switcher", "navbar-icon-links"],
+        "icon_links": [
+            {"name": "Sources", "url": repository, "icon": "fa-solid fa-code-branch"}
+        ],
+    }
+
+
+def setup(app):
+    # When a first build stops early, the theme copies its logo to this name all the
+    # same, as a file if the folder is not there, and every later build fails.
+    Path(app.outdir, "_static").mkdir(parents=True, exist_ok=True)

@@ -91,8 +91,13 @@ class Gpu:
 
         Raises:
             GpuFault: The launch broke a rule of the GPU.
+            LookupError: There is no such launcher.
+            TypeError: None of its instances takes these tensors.
         """
         arguments = (*arguments, None)
+        if name not in self._launchers:
+            known = ", ".join(sorted(self._launchers))
+            raise LookupError(f"no {name}: the file's launch_* functions are {known}")
         fitting = [each for each in self._launchers[name] if each.takes(arguments)]
         if not fitting:
             raise TypeError(f"no instance of {name} takes {arguments}")
@@ -165,8 +170,8 @@ def _compiler() -> str:
 
 
 def _launchers(library: Path) -> dict[str, list[Launcher]]:
-    """Every function opbook::launch_* of a library, by its name."""
-    symbols = re.findall(r"_ZN6opbook\w*launch_\w+", _run("nm", "-D", library))
+    """Every function launch_* in a namespace of a library, by its name."""
+    symbols = re.findall(r"_ZN\w*launch_\w+", _run("nm", "-D", library))
     names = _run("c++filt", text="\n".join(symbols)).splitlines()
     found: dict[str, list[Launcher]] = {}
     for symbol, name in zip(symbols, names, strict=True):
@@ -174,7 +179,7 @@ def _launchers(library: Path) -> dict[str, list[Launcher]]:
         name = name.replace("opbook::Accumulate<double>::type", "double")
         name = re.sub(r"opbook::Accumulate<[\w:]+>::type", "float", name)
         # char const* opbook::launch_x<types>(parameters)
-        function = re.search(r"opbook::(launch_\w+)(?:<.*>)?\((.*)\)$", name)
+        function = re.search(r"\w::(launch_\w+)(?:<.*>)?\((.*)\)$", name)
         if function is not None:
             launcher = Launcher(symbol, tuple(function[2].split(", ")))
             found.setdefault(function[1], []).append(launcher)

@@ -342,7 +342,8 @@ def test_matmul_sums_in_fp32(launch, launcher):
 
 FAULTY = r"""
 #include "block_sum.h"
-namespace opbook {
+namespace others::kernels {  // the emulator is not for opbook alone
+using namespace opbook;
 
 __global__ void faulty_kernel(int fault, float* data) {
   __shared__ float shared[64];
@@ -381,7 +382,7 @@ const char* launch_faulty(int fault, int threads, float* data, void* stream) {
   const auto status = gpuGetLastError();
   return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
 }
-}  // namespace opbook
+}  // namespace others::kernels
 """
 FAULTS = {
     1: "race: .* shared memory|shared memory that the block has not written",
@@ -416,6 +417,11 @@ def faulty(request, built, warp_size, tmp_path_factory):
 def test_a_fault_is_an_error(faulty, fault):
     with pytest.raises(GpuFault, match=FAULTS[fault]):
         faulty(fault, 64, torch.zeros(64))
+
+
+def test_a_launcher_that_is_not_there_is_named(faulty):
+    with pytest.raises(LookupError, match=r"no launch_other: .* are launch_faulty"):
+        faulty.func("launch_other")
 
 
 def test_a_right_kernel_runs_after_a_fault(faulty):

@@ -1,16 +1,46 @@
 """``error-table``: the errors that pages of the book meet, each with cause and cure.
 
-It has every block that fails on purpose, says why, and did fail in this build.
+It has every block that fails on purpose, says why, and did fail in this build. The
+filter above the table is ``_static/error_table.js``.
 """
 
 import re
+from collections import Counter
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from proof import page, tables
 from proof.evidence import store
 from proof.run import blocks_digest
+
+# What a reader sees, and the words of its messages; the first that fits is taken.
+SYMPTOMS = {
+    "A build or an installation fails": r"\berror: |nvcc fatal|undefined reference"
+    r"|recompile with|cuda arch|use_cuda|named 'torch'|setuptools|matching distribution"
+    r"|the requirement|list index out of range|supported wheel|without gpu kernels",
+    "A library does not load, or its operator is not there": r"importerror|oserror"
+    r"|undefined symbol|shared object|_opnamespace|does not exist|has no attribute"
+    r"|torch_library|same name and overload|another copy|not built",
+    "A gradient is missing or wrong": r"autograd|backward|jacobian|derivative"
+    r"|gradients|inplace operation|ellipsis|differentia",
+    "A schema or a registration is refused": r"schema|dispatch key|namespace|arrow"
+    r"|ident |specifier|default argument|annotation|tuple inputs|device type",
+    "torch.compile or torch.export refuses": r"fake|dynamo|data.dependent|u0|guard"
+    r"|alias|as mutable|effect|symint|resolve torch\.ops|unsupported:|meta ",
+    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
+    r"|past the end|memory location|shared (data|memory)",
+    "A Triton kernel is refused": r"triton|tl\.|arange|active drivers|operands"
+    r"|loop-carried|global variable|index$|passmanager|ambiguous|inline_asm|pointer",
+    "Numbers are wrong, or a test fails": r"not close|mismatch|not equal|failed"
+    r"|xpass|survives|do not match|difference: nan|must move",
+    "A call is refused": "",
+}
+FORM = """\
+<form class="operator-filter error-filter" hidden onsubmit="return false">
+<label>Words of the message <input type="search" name="text" size="40"></label>
+<output></output>
+</form>
+"""
 
 
 def errors(app, env) -> list[tuple[str, int, str, str]]:
@@ -42,24 +72,45 @@ def diagnostic(block: page.Block, text: str) -> str:
 
 
 def _html(app, here: str, known: list) -> str:
-    rows = []
-    for docname, found in groupby(known, lambda error: error[0]):
+    groups = {symptom: [] for symptom in SYMPTOMS}
+    used = Counter()
+    for docname, number, text, cause in known:
+        used[name := _name(text)] += 1
+        name += f"-{used[name]}" * (used[name] > 1)
         address = app.builder.get_relative_uri(here, docname)
         title = escape(app.env.titles[docname].astext())
-        for _, number, text, cause in found:
-            link = f'<a href="{address}#block-{number}">{title}</a>'
-            cells = (f"<code>{escape(text)}</code>", _inline(cause), link)
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+        link = f'<a href="{address}#block-{number}">{title}</a>'
+        mark = f'<a class="headerlink" href="#{name}" title="Link to this row">#</a>'
+        cells = (f"<code>{escape(text)}</code>{mark}", _inline(cause), link)
+        row = "".join(f"<td>{cell}</td>" for cell in cells)
+        groups[_symptom(text)].append(f'<tr id="{name}">{row}</tr>')
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("The error says", "Cause and cure", "Seen on")
     )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f"<p>{len(rows)} errors, each met by a block of this site as it was built.</p>"
-        '<div class="pst-scrollable-table-container"><table class="table error-table">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    body = "".join(
+        f'<tbody><tr><th colspan="3" scope="rowgroup">{symptom}</th></tr>'
+        f"{''.join(rows)}</tbody>"
+        for symptom, rows in groups.items()
+        if rows
     )
+    return (
+        f"<p>{len(known)} errors, each met by a block of this site as it was built.</p>"
+        f'{FORM}<div class="pst-scrollable-table-container">'
+        f'<table class="table error-table"><thead><tr>{head}</tr></thead>{body}</table>'
+        "</div>"
+    )
+
+
+def _symptom(text: str) -> str:
+    message = text.lower()
+    return next(name for name, words in SYMPTOMS.items() if re.search(words, message))
+
+
+def _name(text: str) -> str:
+    """An anchor of the message's first words, without what changes between runs."""
+    words = re.findall(r"[A-Za-z_]{2,}", re.sub(r"\S*/\S*", "", text))
+    return "-".join(["error", *words[:8]]).lower()
 
 
 def _inline(text: str) -> str:

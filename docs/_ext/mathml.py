@@ -1,7 +1,10 @@
 """Formulas as MathML, written by the build: no script, no font and no other host.
 
-Docutils brings the translator from LaTeX; every current browser draws the result.
+Docutils brings the translator from LaTeX; every current browser draws the result. The
+LaTeX stays in an attribute, for readers that cannot draw.
 """
+
+from html import escape
 
 from docutils import nodes
 from docutils.utils.math import MathError, latex2mathml
@@ -13,7 +16,8 @@ logger = logging.getLogger(__name__)
 def mathml(node: nodes.Element, *, block: bool) -> str:
     """Translate the node's LaTeX, or warn at its place in the source."""
     try:
-        return latex2mathml.tex2mathml(node.astext(), as_block=block)
+        drawn = latex2mathml.tex2mathml(node.astext(), as_block=block)
+        return drawn.replace("<math ", f'<math alttext="{escape(node.astext())}" ', 1)
     except MathError as error:
         logger.warning("formula not understood: %s", error, location=node)
         return f"<code>{node.astext()}</code>"

@@ -86,6 +86,8 @@ def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
     yield f":lines: {','.join(map(str, file.numbers))}"
     if language := LEXERS.get(Path(name).suffix):
         yield f":language: {language}"
+    if name.startswith("."):
+        yield ":not-run: git and GitHub read it"
     if known:
         yield f":emphasize-lines: {','.join(map(str, lit))}"
     yield from ("```", ":::", "")

@@ -99,11 +99,11 @@ def test_wrong_arguments_are_refused(device, message):
     assert f"starter::swiglu: {message}" in str(error.value)
 
 
-@needs_gpu
-def test_two_devices_are_refused():
+@pytest.mark.parametrize("other", ["meta", *DEVICES[1:]])
+def test_two_devices_are_refused(other):
     x = torch.randn(3)
     with pytest.raises(RuntimeError, match="expected up on the device of the other"):
-        starter.swiglu(x.cuda(), x)
+        starter.swiglu(x, x.to(other))
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])  # [autograd]

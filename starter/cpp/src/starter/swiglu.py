@@ -37,12 +37,14 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
 # [fake] shape, dtype, device and strides of the results, for torch.compile
 @torch.library.register_fake("starter::swiglu")
 def _(gate, up, limit=None):
+    wrong = "starter::swiglu: expected up"
     torch._check(
         gate.shape == up.shape,
-        lambda: (
-            f"starter::swiglu: expected up of shape {[*gate.shape]}, "
-            f"but got {[*up.shape]}"
-        ),
+        lambda: f"{wrong} of shape {[*gate.shape]}, but got {[*up.shape]}",
+    )
+    torch._check(
+        gate.device == up.device,
+        lambda: f"{wrong} on the device of the other arguments",
     )
     return gate.new_empty(gate.shape)
 
@@ -57,10 +59,10 @@ def _(grad, gate, up, limit=None):
 
 
 def _has_tangent(*tensors: Tensor) -> bool:
-    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
-        return False  # torch.compile cannot trace this question before PyTorch 2.13
+    # torch.compile cannot trace this question before PyTorch 2.13.
+    can_ask = torch.__version__ >= (2, 13) or not torch.compiler.is_compiling()
     unpack = torch.autograd.forward_ad.unpack_dual
-    return any(unpack(x).tangent is not None for x in tensors)
+    return can_ask and any(unpack(x).tangent is not None for x in tensors)
 
 
 # [math]

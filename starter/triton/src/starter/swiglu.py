@@ -6,17 +6,17 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import forward_ad
 
-BLOCK = 1024  # elements of one program: 4 warps, 16 bytes of bf16 for each thread
+BLOCK = tl.constexpr(
+    1024
+)  # elements of a program: 4 warps, 16 bytes of bf16 for each thread
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1: runs on the CPU
 
 
-# [interface]
 def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     """Compute ``SiLU(gate) * up``, where ``SiLU(x) = x / (1 + exp(-x))``.
 
     A limit replaces ``gate`` by ``min(gate, limit)`` and ``up`` by
-    ``min(max(up, -limit), limit)`` first, as the gpt-oss models do. Those also multiply
-    by 1.702 inside the exponential and add 1 to ``up``; this operator does not.
+    ``min(max(up, -limit), limit)`` first.
 
     Args:
         gate: Any shape and strides; fp16, bf16, fp32 or fp64.
@@ -37,13 +37,10 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     return torch.ops.starter.swiglu(gate, up, limit)
 
 
-# [/interface]
-
-
 def _has_tangent(*tensors: Tensor) -> bool:
-    if torch.compiler.is_compiling() and torch.__version__ < (2, 13):
-        return False  # torch.compile cannot trace this question before PyTorch 2.13
-    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+    # torch.compile cannot trace this question before PyTorch 2.13.
+    ask = torch.__version__ >= (2, 13) or not torch.compiler.is_compiling()
+    return ask and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 # [math] of one element: for the kernels, and in PyTorch's operators
@@ -85,34 +82,41 @@ def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
 # [/math]
 
 
-# [kernels] a program computes BLOCK elements; the last one has fewer, as its mask says
+# A program computes BLOCK elements of a row; the mask says where the row ends
 @triton.jit
-def load(tensor, place, mask):
-    x = tl.load(tensor + place, mask=mask)
+def position(columns):
+    blocks = tl.cdiv(columns, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    column = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return row, column, column < columns
+
+
+@triton.jit
+def load(place, mask):
+    x = tl.load(place, mask=mask)
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
 @triton.jit
-def swiglu_kernel(gate, up, output, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < count
-    y = swiglu_value(load(gate, place, mask), load(up, place, mask), LIMIT)
-    tl.store(output + place, y, mask=mask)  # converts to the output's dtype
+def swiglu_kernel(gate, up, g_stride, u_stride, output, columns, LIMIT: tl.constexpr):
+    row, column, mask = position(columns)
+    g = load(gate + row * g_stride + column, mask)
+    u = load(up + row * u_stride + column, mask)
+    y = swiglu_value(g, u, LIMIT)
+    tl.store(output + row * columns + column, y, mask=mask)  # converts to its dtype
 
 
 @triton.jit
 def swiglu_backward_kernel(
-    grad, gate, up, grad_gate, grad_up, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr
+    grad, gate, up, d_stride, g_stride, u_stride, dg, du, columns, LIMIT: tl.constexpr
 ):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < count
-    d, g = load(grad, place, mask), load(gate, place, mask)
-    dg, du = swiglu_gradients(d, g, load(up, place, mask), LIMIT)
-    tl.store(grad_gate + place, dg, mask=mask)
-    tl.store(grad_up + place, du, mask=mask)
-
-
-# [/kernels]
+    row, column, mask = position(columns)
+    d = load(grad + row * d_stride + column, mask)
+    g = load(gate + row * g_stride + column, mask)
+    u = load(up + row * u_stride + column, mask)
+    grad_gate, grad_up = swiglu_gradients(d, g, u, LIMIT)
+    tl.store(dg + row * columns + column, grad_gate, mask=mask)
+    tl.store(du + row * columns + column, grad_up, mask=mask)
 
 
 def _check(gate: Tensor, limit: float | None, **others: Tensor) -> None:
@@ -133,20 +137,27 @@ def _check(gate: Tensor, limit: float | None, **others: Tensor) -> None:
             raise RuntimeError(f"starter::swiglu: expected {what}, but got {it}")
 
 
-# [operator]
-def _launch(kernel, *tensors: Tensor, limit: float | None) -> None:
-    count = tensors[0].numel()
-    if count > 0:
-        with torch.cuda.device_of(tensors[0]):
-            kernel[(triton.cdiv(count, BLOCK),)](*tensors, count, limit, BLOCK)
+def _launch(kernel, limit: float | None, results: int, *inputs: Tensor) -> list[Tensor]:
+    """Launch over rows: long rows of a view stay in place, others become one row."""
+    outputs = [inputs[0].new_empty(inputs[0].shape) for _ in range(results)]
+    count, columns = outputs[0].numel(), outputs[0].shape[-1:].numel()
+    if count == 0:
+        return outputs
+    if columns < BLOCK.value or all(x.is_contiguous() for x in inputs):
+        columns = count
+    inputs = [x.reshape(-1, columns) for x in inputs]  # a copy if it cannot be a view
+    inputs = [x if x.stride(1) == 1 else x.contiguous() for x in inputs]
+    strides = [x.stride(0) for x in inputs]
+    grid = (count // columns * triton.cdiv(columns, BLOCK.value),)
+    with torch.cuda.device_of(outputs[0]):
+        kernel[grid](*inputs, *strides, *outputs, columns, limit)
+    return outputs
 
 
 @torch.library.custom_op("starter::swiglu", mutates_args=())
 def _swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     _check(gate, limit, up=up)
-    output = gate.new_empty(gate.shape)
-    _launch(swiglu_kernel, gate.contiguous(), up.contiguous(), output, limit=limit)
-    return output
+    return _launch(swiglu_kernel, limit, 1, gate, up)[0]
 
 
 @torch.library.custom_op("starter::swiglu_backward", mutates_args=())
@@ -154,10 +165,7 @@ def _swiglu_backward(
     grad: Tensor, gate: Tensor, up: Tensor, limit: float | None = None
 ) -> tuple[Tensor, Tensor]:
     _check(gate, limit, up=up, grad=grad)
-    outputs = gate.new_empty(gate.shape), gate.new_empty(gate.shape)
-    inputs = grad.contiguous(), gate.contiguous(), up.contiguous()
-    _launch(swiglu_backward_kernel, *inputs, *outputs, limit=limit)
-    return outputs
+    return (*_launch(swiglu_backward_kernel, limit, 2, grad, gate, up),)
 
 
 # Fake kernels: shape, dtype, device and strides of the results, for torch.compile.
@@ -172,10 +180,6 @@ def _(grad, gate, up, limit=None):
     return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
 
 
-# [/operator]
-
-
-# [autograd]
 def _save_inputs(ctx, inputs, output):
     gate, up, ctx.limit = inputs
     ctx.save_for_backward(gate, up)
@@ -190,4 +194,3 @@ def _backward(ctx, grad):
 
 
 _swiglu.register_autograd(_backward, setup_context=_save_inputs)
-# [/autograd]

@@ -20,7 +20,7 @@ from proof.evidence import toolchain
 pytest.importorskip("sphinx", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
 
-EXTENSIONS = Path(__file__).resolve().parents[1] / "docs" / "_ext"
+EXTENSIONS = Path(__file__).resolve().parents[2] / "docs" / "_ext"
 CONF = """\
 import sys
 from pathlib import Path
@@ -554,28 +554,6 @@ def test_python_include_needs_executed_lines(book):
     assert origins(book.passes())[0] == "ran"
     book.write("src/module.py", MODULE.replace("-1", "-2"))
     assert origins(book.passes())[0] == "ran"  # the page ran again by itself
-
-
-def test_code_step_lights_a_region(book):
-    book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "code_step"]'))
-    source = "# [old]\nfirst = 1\n# [/old]\n# [new]\nsecond = 2\n# [/new]\n"
-    book.write("step.toml", source)
-    step = """
-        ```{code-step} ../step.toml
-        :not-run: it is shown for its colours
-        :start-after: "[old]"
-        :new: NAME
-        ```
-        """
-    book.page(step.replace("NAME", "new"))
-    assert book.build().returncode == 0
-    html = (book.root / "build/html/index.html").read_text()
-    lit = re.findall(r'<span class="hll">(.*)', html)
-    assert "second" in str(lit)
-    assert "first" not in str(lit)
-    assert "[new]" not in html
-    book.page(step.replace("NAME", "absent"))
-    assert "has no region [absent]" in book.build().stderr
 
 
 def test_include_without_a_run(book):

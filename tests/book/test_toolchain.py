@@ -11,7 +11,7 @@ import pytest
 
 from opbook import toolchain
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Where no toolkit is: those in the usual folders of this machine must not count.
 NOWHERE = {"CUDA_HOME": "/nowhere", "ROCM_HOME": "/nowhere"}
 

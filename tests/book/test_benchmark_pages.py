@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("matplotlib.figure", reason="needs matplotlib")
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
 import charts  # found through the line above
 import results
 import targets

@@ -6,7 +6,7 @@ import pytest
 
 import mutants
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("mutant", mutants.load(), ids=lambda mutant: mutant.name)

@@ -1,14 +1,13 @@
 """The project of the guide: each page's state of it, and how long the pages are."""
 
 import io
-import re
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 import steps  # noqa: E402
@@ -43,7 +42,6 @@ def test_a_step_keeps_no_code_of_a_later_one(step):
     for first, word in later.items():
         assert (word in text) == (step >= first), word
     assert "\n\n\n\n" not in text
-    assert not re.search(r"\{\n\n|\n\n\}", text)
 
 
 @pytest.mark.parametrize("step", STEPS)

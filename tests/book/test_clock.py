@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
 import report  # found through the line above
 from clock import speed
 

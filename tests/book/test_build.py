@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import setuptools
 import torch
-
-from opbook import _C
 from test_toolchain import nvcc, program
 
-ROOT = Path(__file__).resolve().parents[1]
+from opbook import _C
+
+ROOT = Path(__file__).resolve().parents[2]
 # A torch for CUDA, as far as setup.py looks: what it declares, as JSON.
 DECLARE = """\
 import json, os, runpy, sys, torch

@@ -12,7 +12,7 @@ from environment import without
 from gpu import HAS_GPU
 from opbook import codeobjects
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 STARTER = ROOT / "starter"
 # As names of other lengths: two packages and three operators.
 CPP = ("k", "soft_capping_of_scores", "swish")

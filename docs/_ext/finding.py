@@ -1,0 +1,98 @@
+"""Beside the pages: the data of the search, and llms.txt for readers that are programs.
+
+The search is ``_static/search.js``. Words that a page is looked for by, and that it
+does not use itself, are in ``synonyms.toml``.
+"""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+from sphinx.util import logging
+
+import page_text
+from proof.evidence import write_text
+
+logger = logging.getLogger(__name__)
+
+
+def prepare(app) -> None:
+    """Leave out Sphinx's own search: it wants every word of a query on a page."""
+    app.builder.search = False
+
+
+def write(app, exception) -> None:
+    """Write the three files when the pages are there."""
+    if exception or app.builder.name != "html":
+        return
+    markdown = page_text.pages(app)
+    found = {name: list(page_text.places(text)) for name, text in markdown.items()}
+    about = {name: description(text) for name, text in markdown.items()}
+    data = search_data(app, found, about)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # A script, since a page that is opened as a file may not read other files.
+    write_text(Path(app.outdir, "search_data.js"), f"SEARCH_DATA = {text}\n")
+    write_text(Path(app.outdir, "llms.txt"), overview(app, about))
+    parts = (
+        f"<!-- {app.config.html_baseurl}{app.builder.get_target_uri(name)} -->\n\n"
+        + page_text.without_marks(text)
+        for name, text in markdown.items()
+    )
+    write_text(Path(app.outdir, "llms-full.txt"), "\n".join(parts))
+
+
+def search_data(app, found: dict, about: dict) -> dict:
+    """Pages, their places, and the words of ``synonyms.toml`` with their pages."""
+    path = Path(app.srcdir, "synonyms.toml")
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    numbers = {name: number for number, name in enumerate(found)}
+    for name in table.keys() - numbers.keys():
+        logger.warning("synonyms.toml: there is no page %s", name, type="finding")
+    pages = [
+        [app.builder.get_target_uri(name), app.env.titles[name].astext(), about[name]]
+        for name in found
+    ]
+    # Of a page with `nosearch` in its front matter, the title and what follows it.
+    places = [
+        [numbers[name], *place]
+        for name, places in found.items()
+        for place in (places[:1] if "nosearch" in app.env.metadata[name] else places)
+    ]
+    synonyms = [
+        [numbers[name], words]
+        for name, text in table.items()
+        for words in re.split(r"\s*[,\n]\s*", text.strip(", \n"))
+    ]
+    return {"pages": pages, "places": places, "synonyms": synonyms}
+
+
+def description(markdown: str) -> str:
+    """The first paragraph of a page that is a sentence."""
+    for block in markdown.split("\n\n")[1:]:
+        text = page_text.plain(block)
+        if re.match(r"[A-Z`]", text) and re.search(r"[.:!?]$", text):
+            return text.rstrip(":")
+    return ""
+
+
+def overview(app, about: dict[str, str]) -> str:
+    """``llms.txt``: title, address and description of each page, by chapter."""
+    root = app.config.root_doc
+    lines = [f"# {app.config.project}\n\n> {about[root]}"]
+    chapters = app.env.toctree_includes.get(root, [])
+    for chapter in chapters:
+        lines.append(f"\n## {app.env.titles[chapter].astext()}\n")
+        for name in page_text.contents(app.env, chapter):
+            address = app.config.html_baseurl + app.builder.get_target_uri(name)
+            title = app.env.titles[name].astext()
+            lines.append(f"- [{title}]({address}): {about[name]}".rstrip(": "))
+    full = f"{app.config.html_baseurl}llms-full.txt"
+    lines.append(f"\nThe text of all pages: [llms-full.txt]({full})")
+    return "\n".join(lines) + "\n"
+
+
+def setup(app):
+    app.connect("builder-inited", prepare)
+    app.connect("build-finished", write)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

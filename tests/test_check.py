@@ -1,0 +1,77 @@
+"""opbook.check finds planted faults, and nothing in the operators of this library."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import opbook
+from opbook import check
+
+ROOT = Path(__file__).resolve().parents[1]
+spec = importlib.util.spec_from_file_location(
+    "faults", ROOT / "examples_src" / "sources" / "check" / "faults.py"
+)
+faults = importlib.util.module_from_spec(spec)
+sys.modules["faults"] = faults
+spec.loader.exec_module(faults)
+
+
+def wrong(operator, arguments) -> dict[str, str]:
+    found = check.results(operator, arguments)
+    return {name: text for name, verdict, text in found if verdict == "WRONG"}
+
+
+@pytest.mark.parametrize("name", faults.FAULTS)
+def test_a_planted_fault_is_found(name):
+    torch.manual_seed(0)
+    expected, operator, arguments = faults.FAULTS[name]
+    assert expected in wrong(operator, arguments)
+
+
+def right(x):
+    """Twice its argument: what most of the faults should compute."""
+    return 2 * x
+
+
+def test_a_right_function_passes_every_check():
+    found = list(check.results(right, (faults.X,)))
+    assert [name for name, _, _ in found] == list(check.CHECKS)
+    assert {verdict for _, verdict, _ in found} == {"ok", "skipped"}
+    check.check(right, (faults.X,))
+
+
+x, weight = torch.randn(2, 4, 16).unbind()
+SAMPLES = {
+    "add_one": (x,),
+    "add_rms_norm": (x, weight, weight[0].clone()),
+    "linear_gelu": (x, torch.randn(8, 16), torch.randn(8), "tanh"),
+    "matmul": (x, torch.randn(16, 3)),
+    "rms_norm": (x, weight[0].clone()),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_nothing_is_found_in_an_operator_of_this_library(name):
+    torch.manual_seed(0)
+    assert wrong(getattr(opbook, name), SAMPLES[name]) == {}
+
+
+def test_a_finding_is_an_error_in_a_test():
+    _, operator, arguments = faults.FAULTS["loses the gradient"]
+    with pytest.raises(AssertionError, match="gradient: Numerical gradient"):
+        check.check(operator, arguments)
+
+
+ONE = [(faults.X,)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "status"), [("opbook:add_one", 0), ("faults:loses_the_gradient", 1)]
+)
+def test_the_command_prints_a_line_for_each_check(capsys, operator, status):
+    assert check.main([operator, "test_check:ONE"]) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:22].strip() for line in lines] == list(check.CHECKS)
