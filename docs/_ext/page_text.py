@@ -62,6 +62,7 @@ def contents(env, name: str) -> Iterator[str]:
 def to_markdown(html: str, page: str) -> str:
     """The article of a page; its links lead from the root of the site."""
     article = html[html.find("<article") : html.rfind("</article>")]
+    article = re.sub('<span class="section-number">.*?</span>', "", article)
     # Most of a page is spans that colour its code.
     article = re.sub(r"</?span\b[^>]*>", "", article)
     text = _markdown(BeautifulSoup(article, "html.parser"), page)
