@@ -81,7 +81,7 @@ def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
     # Step 1 has files of its own, of which the next ones keep no line.
     known = set(old.numbers) if old and old.original == file.original else set()
     lit = [n for n, i in enumerate(places, 1) if file.numbers[i] not in known]
-    yield from (f":::{{dropdown}} {name}: {mark}, {len(lines)} lines", "")
+    yield from (f":::{{dropdown}} `{name}`: {mark}, {len(places)} lines", "")
     yield f"```{{literalinclude}} /../{file.original}"
     yield f":lines: {','.join(map(str, file.numbers))}"
     if language := LEXERS.get(Path(name).suffix):
@@ -99,11 +99,11 @@ def zip_name(step: int) -> str:
 
 
 def zipped(step: int) -> bytes:
-    """The files of a step in a folder named starter; the same bytes in each build."""
-    data = io.BytesIO()
+    """The files of a step in a folder of their own; the same bytes in each build."""
+    data, folder = io.BytesIO(), zip_name(step).removesuffix(".zip")
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in projects.state(step).items():
-            archive.writestr(zipfile.ZipInfo(f"starter/{name}"), file.text)
+            archive.writestr(zipfile.ZipInfo(f"{folder}/{name}"), file.text)
     return data.getvalue()
 
 

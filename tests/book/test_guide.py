@@ -49,7 +49,8 @@ def test_the_download_has_the_files_of_the_step(step):
     with zipfile.ZipFile(io.BytesIO(steps.zipped(step))) as archive:
         found = {name: archive.read(name).decode() for name in archive.namelist()}
     files = projects.state(step)
-    assert found == {f"starter/{name}": file.text for name, file in files.items()}
+    folder = "starter" if step == projects.LAST else f"starter_step_{step}"
+    assert found == {f"{folder}/{name}": file.text for name, file in files.items()}
     assert steps.zipped(step) == steps.zipped(step)
 
 

@@ -157,9 +157,14 @@ def without_markers(lines: list[str]) -> list[int]:
     """Indexes of the lines to show: no ``# [name]`` marker, no gap that one leaves."""
     kept, in_gap = [], False
     for index, line in enumerate(lines):
-        in_gap = bool(_MARKER.match(line)) or (in_gap and not line.strip())
-        if not in_gap:
+        is_blank = not line.strip()
+        in_gap = bool(_MARKER.match(line)) or (in_gap and is_blank)
+        # One blank line of a gap stays, between the lines before and after it.
+        divides = is_blank and kept and lines[kept[-1]].strip()
+        if not in_gap or divides:
             kept.append(index)
+    while kept and in_gap and not lines[kept[-1]].strip():
+        kept.pop()
     return kept
 
 
