@@ -1,4 +1,4 @@
-"""``step-files``: the files that a step of the guide adds, each to be downloaded."""
+"""``step-files``: the files that a page is about, each to be downloaded."""
 
 import ast
 import re

@@ -93,8 +93,8 @@ def _checks(name: str) -> Callable[[Check], Check]:
 
 
 def _line(error: BaseException) -> str:
-    (first, *_) = filter(None, map(str.strip, str(error).splitlines())), ""
-    return next(iter(first), type(error).__name__)
+    lines = filter(None, map(str.strip, str(error).splitlines()))
+    return next(lines, type(error).__name__)
 
 
 def _copies(arguments: Iterable[Any]) -> tuple:
@@ -158,11 +158,15 @@ def _registered(operator: Callable, arguments: tuple) -> tuple:
     return func, tuple(a.clone() if isinstance(a, Tensor) else a for a in args), kwargs
 
 
-def _is_mutable(operator: Callable, arguments: tuple) -> bool:
+def _inputs(operator: Callable, arguments: tuple) -> list[int]:
+    """The places to differentiate by, or to map over."""
     try:
-        return _registered(operator, arguments)[0]._schema.is_mutable
+        is_mutable = _registered(operator, arguments)[0]._schema.is_mutable
     except Skipped:
-        return False
+        is_mutable = False
+    if is_mutable or not (places := _floating(arguments)):
+        raise Skipped("it writes to its arguments, or takes no floating-point tensor")
+    return places
 
 
 # The registration.
@@ -231,16 +235,17 @@ def _(operator: Callable, arguments: tuple) -> None:
     places = _floating(arguments)
     if len(places) < 2:
         raise Skipped("it takes one tensor")
+    refusal = None
     for place in places:
         mixed = _replaced(arguments, place, arguments[place].to("meta"))
         try:
-            outputs = _tensors(operator(*mixed))
-        except Exception as error:
-            refusal = Refused(_line(error))
+            outputs = _tensors(_asked(operator, *mixed))
+        except Refused as why:
+            refusal = why
             continue
-        real = [each for each in outputs if each.device.type != "meta"]
-        assert not real, f"argument {place} has no data, and the result has"
-    if "refusal" in locals():
+        if any(each.device.type != "meta" for each in outputs):
+            raise AssertionError(f"argument {place} has no data, and the result has")
+    if refusal:
         raise refusal
 
 
@@ -339,11 +344,7 @@ def _precise(operator: Callable, arguments: tuple) -> tuple[tuple, dict[str, flo
 def _derivatives(name: str, compare: Callable, **options: bool) -> None:
     @_checks(name)
     def run(operator: Callable, arguments: tuple) -> None:
-        places = _floating(arguments)
-        if _is_mutable(operator, arguments) or not places:
-            raise Skipped(
-                "it writes to its arguments, or takes no floating-point tensor"
-            )
+        places = _inputs(operator, arguments)
         count = sum(arguments[place].numel() for place in places)
         if count > MOST_ELEMENTS:
             raise Skipped(f"differences of more than {MOST_ELEMENTS} elements are slow")
@@ -368,8 +369,7 @@ _derivatives("forward mode", gradcheck, check_forward_ad=True, check_backward_ad
 
 @_checks("vmap")
 def _(operator: Callable, arguments: tuple) -> None:
-    if _is_mutable(operator, arguments) or not (places := _floating(arguments)):
-        raise Skipped("it writes to its arguments, or takes no floating-point tensor")
+    places = _inputs(operator, arguments)
     scales = torch.tensor([1.0, 0.5, -0.25])
     stacked, single = arguments, [arguments] * len(scales)
     for place in places:

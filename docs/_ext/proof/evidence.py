@@ -153,7 +153,8 @@ def read_json(path: Path, default: object) -> object:
         return default
 
 
-def _package_version(name: str) -> str:
+def package_version(name: str) -> str:
+    """The version of an installed package, "" of any other name."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -197,7 +198,7 @@ def _gpu() -> str:
 def environment() -> dict[str, str]:
     """Versions that can change what a run prints or what a compiler makes."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
-    versions |= {name: _package_version(name) for name in ("torch", "triton", "numpy")}
+    versions |= {name: package_version(name) for name in ("torch", "triton", "numpy")}
     versions |= {name: _tool_version(name) for name in COMPILERS}
     versions["hip"] = str(toolchain.hip_bitcode() or "")
     return versions | {"gpu": _gpu(), "engine": ENGINE}

@@ -6,7 +6,6 @@ import datetime
 import doctest
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
@@ -441,14 +440,7 @@ def _has_one(need: str) -> bool:
         )
         return have >= want
     sys.audit("opbook.find", name)
-    return bool(shutil.which(name)) or _is_installed(name)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return bool(importlib.metadata.version(package))
-    except importlib.metadata.PackageNotFoundError:
-        return False
+    return bool(shutil.which(name) or evidence.package_version(name))
 
 
 @contextlib.contextmanager
