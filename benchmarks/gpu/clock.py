@@ -4,16 +4,11 @@ Without a GPU the same functions time the CPU, so that the code can be tried any
 """
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import speed
 import torch
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "examples_src" / "sources"))
-import speed  # noqa: E402
 
 DEVICE, GPU = speed.DEVICE, speed.GPU
 Call = Callable[[], object]

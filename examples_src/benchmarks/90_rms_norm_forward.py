@@ -23,7 +23,7 @@ print(rms_norm)
 # much larger than the cache is read, so that all data comes from memory. Events around
 # the call give its time; the reading goes on until Python has launched the call, so
 # that no launch is in it. Each call allocates its output, the copy too. The code is in
-# ``examples_src/sources/speed.py``.
+# ``benchmarks/gpu/speed.py``.
 #
 # A dot is the least traffic of the call over its median time: the input, the output
 # and the weight, once each. The line at 100 % is the fastest copy of the run. A dot

@@ -1,6 +1,6 @@
 """What an operator owes the CUDA runtime: each rule broken, kept, and kept by opbook.
 
-    python3 examples_src/sources/cuda_behaviour.py NAME...
+    python3 examples_src/sources/prove_cuda_behaviour/cuda_behaviour.py NAME...
 
 runs stream, device (two GPUs), graph, index, alignment, order or launch. The exit
 status is 1 if a wrong operator did not fail, or a right one did.

@@ -1,6 +1,6 @@
 // RMSNorm and its gradients with plain kernels. nvcc and HIP's clang compile this file,
 // and tests/emulated.py runs it on the CPU. All matrices are contiguous.
-#include "../../csrc/block_sum.h"
+#include "../../../csrc/block_sum.h"
 
 namespace opbook {
 

@@ -1,4 +1,4 @@
-"""Find nvcc, compile a CUDA file of this folder, and load its launchers."""
+"""Find nvcc, compile a CUDA file and load its launchers."""
 
 import ctypes
 import re

@@ -1,7 +1,7 @@
 // What an operator owes the CUDA runtime, each beside the code that forgets it.
 // nvcc and HIP's clang compile this file, and tests/emulated.py runs part of it on the
 // CPU. The bindings, right and wrong, are in cuda_behaviour.py.
-#include "../../csrc/vectors.h"
+#include "../../../csrc/vectors.h"
 
 #if defined(__HIPCC__)
 #define gpuDeviceSynchronize hipDeviceSynchronize

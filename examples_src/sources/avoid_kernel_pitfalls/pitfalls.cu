@@ -2,7 +2,7 @@
 // tests/emulated.py runs it on the CPU.
 #include <torch/headeronly/core/TensorAccessor.h>
 
-#include "../../csrc/block_sum.h"
+#include "../../../csrc/block_sum.h"
 
 namespace opbook {
 

@@ -1,5 +1,5 @@
 // Sums the rows of a bf16 matrix on both kinds of GPU, from one source.
-#include "../../csrc/block_sum.h"
+#include "../../../csrc/block_sum.h"
 
 namespace opbook {
 

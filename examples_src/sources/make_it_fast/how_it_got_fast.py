@@ -1,7 +1,7 @@
 """Predict and measure each version of how_it_got_fast.cu on an NVIDIA GPU.
 
-python3 examples_src/sources/how_it_got_fast.py        times and errors
-python3 examples_src/sources/how_it_got_fast.py ncu    what ncu counts
+python3 examples_src/sources/make_it_fast/how_it_got_fast.py        times and errors
+python3 examples_src/sources/make_it_fast/how_it_got_fast.py ncu    what ncu counts
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from torch import Tensor
 import opbook
 
 SOURCE = Path(__file__).resolve().with_suffix(".cu")
-LIBRARY = SOURCE.parents[2] / "build" / "how_it_got_fast.so"
+LIBRARY = SOURCE.parents[3] / "build" / "how_it_got_fast.so"
 NAMES = {
     1: "a thread a row",
     2: "a block a row",

@@ -7,7 +7,7 @@ from torch_musa.utils.musa_extension import BuildExtension, MUSAExtension
 
 neg = MUSAExtension(
     "neg_musa",
-    sources=["examples_src/sources/neg.mu"],
+    sources=["examples_src/sources/port_to_musa/neg.mu"],
     include_dirs=["csrc"],
     extra_compile_args={"cxx": ["-std=c++20"], "mcc": ["-std=c++20", "-O3"]},
 )

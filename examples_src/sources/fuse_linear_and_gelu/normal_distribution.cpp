@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "../../csrc/linear_gelu/linear_gelu.h"
+#include "../../../csrc/linear_gelu/linear_gelu.h"
 
 int main() {
   double largest = 0, where = 0;

@@ -1,6 +1,6 @@
 # What device_print, a tensor of the CPU and device_assert do on a GPU.
 # Each thread prints for itself, so equal lines are dropped.
-debug=examples_src/sources/triton_debug.py
+debug=examples_src/sources/debug/triton_debug.py
 
 echo '$ python triton_debug.py | sort -u'
 python3 $debug | sort -u

@@ -1,7 +1,7 @@
 // The sum of each row, once with a library's reduction and once with our own.
 #include <cub/block/block_reduce.cuh>
 
-#include "../../csrc/block_sum.h"
+#include "../../../csrc/block_sum.h"
 
 namespace opbook {
 

@@ -3,8 +3,8 @@
 // it on the CPU. Rows are contiguous; a row has up to 16384 elements, a multiple of 8.
 #include <cmath>
 
-#include "../../csrc/block_sum.h"
-#include "../../csrc/l2_cache.h"
+#include "../../../csrc/block_sum.h"
+#include "../../../csrc/l2_cache.h"
 
 namespace opbook {
 
