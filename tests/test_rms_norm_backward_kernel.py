@@ -1,4 +1,4 @@
-"""The gradients' GPU kernels on the CPU, in the manner of test_gpu_emulator.py."""
+"""The GPU kernels of rms_norm's gradient, run on the CPU by the emulator."""
 
 import functools
 from pathlib import Path
