@@ -29,7 +29,7 @@ PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
 PARTS += ("benchmarks", "docs/_ext", "README.md", "LICENSE")
 FAULTS = "tests/faults/*.toml"  # a file for each operator
 EMULATOR = "tests/test_gpu_emulator.py"
-ON_THE_EMULATOR = (EMULATOR, "_kernel.py")  # they compile what they run
+ON_THE_EMULATOR = (EMULATOR, "_kernel.py")
 TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 
 
@@ -50,13 +50,9 @@ class Mutant(NamedTuple):
 
     @property
     def rebuilds_library(self) -> bool:
-        """Whether the tests run the fault from the library."""
-        return self.needs_library and self.file.startswith("csrc/")
-
-    @property
-    def needs_library(self) -> bool:
-        """Whether the tests import it."""
-        return not self.arguments()[0].endswith(ON_THE_EMULATOR)
+        """Whether the tests run the fault from the library, not on the emulator."""
+        on_emulator = self.arguments()[0].endswith(ON_THE_EMULATOR)
+        return self.file.startswith("csrc/") and not on_emulator
 
     def arguments(self) -> list[str]:
         """The tests that should notice, as arguments of pytest."""
@@ -104,7 +100,7 @@ class Copy:
             return Verdict(mutant, "broken", what)
         try:
             path.write_text(text.replace(mutant.old, mutant.new))
-            if mutant.needs_library and (error := self._build(mutant.rebuilds_library)):
+            if error := self._build(mutant.rebuilds_library):
                 return Verdict(mutant, "broken", f"does not compile: {error}")
             status, by = self.run_tests(mutant.arguments())
         finally:
@@ -134,8 +130,7 @@ class Copy:
 
     def check_unbroken(self, files: list[str]) -> str:
         """Run the tests without a fault; return what is wrong."""
-        needs_library = not all(file.endswith(ON_THE_EMULATOR) for file in files)
-        if needs_library and (error := self._build()):
+        if error := self._build():
             return f"the library does not compile: {error}"
         status, by = self.run_tests(files, timeout=10 * TIMEOUT)
         return "" if status == "survived" else f"fails without a fault: {by}"
