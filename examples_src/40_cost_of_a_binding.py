@@ -20,7 +20,7 @@ from sysconfig import get_path
 import torch
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
-SOURCES = Path(sys.argv[0]).resolve().parent / "sources"
+SOURCES = Path(sys.argv[0]).resolve().parent / "sources" / "bind_three_ways"
 COMPILER = shutil.which(get_cxx_compiler().split()[-1])  # no ccache
 if COMPILER is None:
     print("skipped: needs a C++ compiler (install g++)")

@@ -22,7 +22,7 @@ from textwrap import shorten
 import torch
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
-SOURCES = Path(sys.argv[0]).resolve().parent / "sources"
+SOURCES = Path(sys.argv[0]).resolve().parent / "sources" / "bring_a_backend"
 COMPILER = shutil.which(get_cxx_compiler().split()[-1])  # no ccache
 if COMPILER is None:
     print("skipped: needs a C++ compiler (install g++)")

@@ -12,6 +12,8 @@ import torch
 
 from opbook import toolchain
 
+BF16 = "IN3c108BFloat16E"  # how a name says <c10::BFloat16>
+
 
 def path(name: str = "nvcc") -> str:
     """A program of the CUDA toolkit; the script ends where it is missing."""
@@ -46,7 +48,7 @@ class LaunchError(RuntimeError):
 
 
 def launchers(library: Path) -> dict[str, Callable]:
-    """The functions opbook::launch_NAME of a library, by NAME.
+    """The functions opbook::launch_NAME of a library, by NAME; of a template, for bf16.
 
     Each takes what the C++ function takes, a tensor for a pointer and the stream by
     name, and raises :class:`LaunchError` for what the function returns.
@@ -56,7 +58,8 @@ def launchers(library: Path) -> dict[str, Callable]:
     command = ["nm", "-D", "--defined-only", library]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     loaded, found = ctypes.CDLL(library), {}
-    for mangled in re.finditer(r"_ZN6opbook\d+launch_(\w+?)E\w+", names):
+    launcher = rf"_ZN6opbook\d+launch_([a-z0-9_]+)(?:{BF16})?E\w+"
+    for mangled in re.finditer(launcher, names):
         function = loaded[mangled[0]]
         function.restype = ctypes.c_char_p
         found[mangled[1]] = partial(launch, mangled[1], function)
