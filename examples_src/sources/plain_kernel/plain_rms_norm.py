@@ -13,8 +13,6 @@ import torch.nn.functional as F
 from speed import medians, versions
 from torch import Tensor
 
-import opbook
-
 SOURCE = Path(__file__).resolve().with_suffix(".cu")
 SHAPES = [(256, 4096), (16384, 4096), (65536, 1024)]
 EPS = 1e-6
@@ -67,6 +65,7 @@ def check(calls: dict[str, Callable]) -> None:
 
 
 def main() -> None:
+    """Compile, compare, and print a line for each shape."""
     with tempfile.TemporaryDirectory() as folder:
         library = nvcc.library(SOURCE, Path(folder))
         launch = nvcc.launchers(library)
