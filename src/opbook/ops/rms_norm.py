@@ -46,8 +46,8 @@ def rms_norm(
         return torch.nn.functional.rms_norm(input, input.shape[-1:], weight, eps)
     if needs_grad(input, weight):
         # The second output is for backward; callers never see it.
-        return torch.ops.opbook.rms_norm_forward(input, weight, eps)[0]
-    return torch.ops.opbook.rms_norm(input, weight, eps)
+        return _forward(input, weight, eps)[0]
+    return _norm(input, weight, eps)
 
 
 # [/interface]
@@ -208,8 +208,8 @@ def _gradients(ctx, grad, input, weight, rrms):
     need_input, need_weight = needed = _needs(ctx)
     if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
         return *_differentiable_gradients(needed, grad, input, weight, ctx.eps), None
-    grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
-        grad, input, weight, rrms, need_input, need_weight
+    grad_input, grad_weight = backward_of_norm(
+        grad, input, weight, rrms, need_input, need_weight, None
     )
     return (
         grad_input if need_input else None,
@@ -218,7 +218,7 @@ def _gradients(ctx, grad, input, weight, rrms):
     )
 
 
-register_autograd(
+_forward = register_autograd(
     "opbook::rms_norm_forward", _backward_forward, setup_context=_setup_forward
 )
 # [/autograd]
@@ -266,8 +266,8 @@ def _refuse(ctx, *grads):
     )
 
 
-register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
-register_autograd("opbook::rms_norm_backward", _refuse)
+_norm = register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
+backward_of_norm = register_autograd("opbook::rms_norm_backward", _refuse)
 # [/autograd_rest]
 
 
