@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
@@ -75,30 +76,31 @@ def _differentiable(
 ) -> Callable:
     """The operator below autograd, with a gradient if an input wants one."""
 
-    defaults = [argument.default_value for argument in op._schema.arguments]
-
     def forward(ctx, *args):
         with torch._C._AutoDispatchBelowAutograd():
             output = op(*args)
         if setup_context is not None:
-            # The dispatcher leaves out trailing arguments that equal their defaults.
-            setup_context(ctx, (*args, *defaults[len(args) :]), output)
+            setup_context(ctx, args, output)
         return output
 
     def refuse(ctx, *grads):
         raise RuntimeError(f"{op} has no gradient: no formula was registered")
 
     methods = {"forward": forward, "backward": backward or refuse}
-    name = f"GeneratedBackwardFor_{op.name().replace('::', '_')}_default"
     function = type(
-        name,
+        op.name().replace("::", "_"),
         (torch.autograd.Function,),
         {key: staticmethod(method) for key, method in methods.items()},
     )
 
+    # Function.apply asks for torch.func and setup_context, which is known here.
+    apply = super(torch.autograd.Function, function).apply
+    defaults = [argument.default_value for argument in op._schema.arguments]
+
     def run(*args):
         if _wants_gradient(args):
-            return function.apply(*args)
+            # The dispatcher leaves out trailing arguments that equal their defaults.
+            return apply(*unwrap_dead_wrappers(args), *defaults[len(args) :])
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
 
@@ -114,7 +116,6 @@ def _is_watched(args) -> bool:
     return (
         torch.compiler.is_compiling()
         or has_torch_function(args)  # a subclass, or a mode
-        or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._is_tracing()
