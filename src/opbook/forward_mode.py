@@ -84,7 +84,7 @@ def _differentiable(
         return output
 
     def refuse(ctx, *grads):
-        raise RuntimeError(f"{op} has no gradient: no formula was registered")
+        raise RuntimeError(f"{op}: no autograd formula was registered")
 
     methods = {"forward": forward, "backward": backward or refuse}
     function = type(
