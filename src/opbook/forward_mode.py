@@ -1,8 +1,8 @@
-"""Gradients that cost little to ask for: reverse mode, and a refusal of every other.
+"""Gradients for reverse mode that cost little, and a refusal of every other mode.
 
 ``torch.library.register_autograd`` knows reverse mode alone. In forward mode its kernel
-returns results without a tangent, which reads as a derivative of zero. And its kernel is
-Python, which the dispatcher runs at every call, also of those who want no gradient.
+returns results without a tangent, which reads as a derivative of zero. Its kernel is
+also Python code, which the dispatcher runs even if no gradient is wanted.
 """
 
 import functools

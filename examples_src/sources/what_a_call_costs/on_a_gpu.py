@@ -83,7 +83,9 @@ def fastest(calls: dict[str, Callable]) -> dict[str, float]:
     """The least of several rounds, in each of which every call has its turn."""
     for call in calls.values():
         microseconds(call)
-    rounds = [{name: microseconds(calls[name]) for name in calls} for _ in range(ROUNDS)]
+    rounds = [
+        {name: microseconds(calls[name]) for name in calls} for _ in range(ROUNDS)
+    ]
     return {name: min(found[name] for found in rounds) for name in calls}
 
 

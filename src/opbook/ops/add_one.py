@@ -6,6 +6,7 @@ from torch import Tensor
 from opbook.checks import FLOATING, check_strided, check_tensor
 from opbook.forward_mode import register_autograd
 
+
 # [interface]
 def add_one(input: Tensor) -> Tensor:
     """Add one to every element: ``input + 1``.

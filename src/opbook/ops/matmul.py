@@ -8,6 +8,7 @@ from torch import Tensor
 from opbook.checks import FLOATING, check_strided, check_tensor
 from opbook.forward_mode import register_autograd
 
+
 # [interface]
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Multiply two matrices, as :func:`torch.mm`: no batches, no vectors.
