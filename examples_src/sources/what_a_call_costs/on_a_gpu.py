@@ -1,4 +1,4 @@
-"""Microseconds from call to call of RMSNorm, eager and others, in turns in one process.
+"""Microseconds from call to call of RMSNorm, of several contenders in turns.
 
 Python calls one after another without waiting for the GPU, and the tensors are so small
 that the GPU waits for Python.
@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
+from contenders import EPS, RMS_NORM
 from torch import Tensor
 
-import opbook
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROWS, HIDDEN, EPS = 4, 4096, 1e-6
+ROWS, HIDDEN = 4, 4096
 CALLS, ROUNDS = 200, 25
+IN_PYTHON = ("opbook.triton", "QuACK", "Liger")  # Python launches their kernels
 
 
 # [plain_function]
@@ -23,100 +22,75 @@ class Plain(torch.autograd.Function):
     """The operators for forward and backward, and nothing around them."""
 
     @staticmethod
-    def forward(ctx, input, weight, eps):
-        output, rrms = torch.ops.opbook.rms_norm_forward.default(input, weight, eps)
+    def forward(ctx, input: Tensor, weight: Tensor) -> Tensor:
+        """Save what backward reads."""
+        output, rrms = torch.ops.opbook.rms_norm_forward.default(input, weight, EPS)
         ctx.save_for_backward(input, weight, rrms)
         return output
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, ...]:
+        """Compute both gradients."""
         backward = torch.ops.opbook.rms_norm_backward.default
-        return *backward(grad, *ctx.saved_tensors, True, True), None
+        return backward(grad, *ctx.saved_tensors, True, True)
 
 
 # [/plain_function]
 
 
-def in_triton() -> Callable:
-    if DEVICE == "cpu":
-        raise ImportError("Triton's interpreter has no launch to time")
-    return opbook.triton.rms_norm
-
-
-def quack() -> Callable:
-    import quack
-
-    return lambda x, w, eps: quack.rmsnorm(x, w, eps=eps)
-
-
-def liger() -> Callable:
-    from liger_kernel.transformers.functional import liger_rms_norm
-
-    return lambda x, w, eps: liger_rms_norm(x, w, eps, in_place=False)
-
-
-CONTENDERS = {
-    "eager": lambda: lambda x, w, eps: F.rms_norm(x, w.shape, w, eps),
-    "opbook": lambda: opbook.rms_norm,
-    "autograd.Function": lambda: Plain.apply,
-    "opbook.triton": in_triton,
-    "QuACK": quack,
-    "Liger": liger,
-}
-
-
-def synchronize() -> None:
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+def contenders() -> dict[str, Callable]:
+    """Those that can take part; the others say why not."""
+    tables = RMS_NORM | {"autograd.Function": lambda: Plain.apply}
+    found = {}
+    for name in ("eager", "opbook", "autograd.Function", *IN_PYTHON):
+        try:
+            found[name] = tables[name]()
+        except (ImportError, RuntimeError) as error:
+            print(f"{name}: {error}")
+    return found
 
 
 def microseconds(call: Callable) -> float:
-    synchronize()
+    """From call to call; the GPU is waited for at the end."""
     start = time.perf_counter()
     for _ in range(CALLS):
         call()
-    synchronize()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
     return (time.perf_counter() - start) / CALLS * 1e6
 
 
 def fastest(calls: dict[str, Callable]) -> dict[str, float]:
     """The least of several rounds, in each of which every call has its turn."""
-    for call in calls.values():
+    for call in calls.values():  # compiles, and fills caches
         microseconds(call)
-    rounds = [
-        {name: microseconds(calls[name]) for name in calls} for _ in range(ROUNDS)
-    ]
-    return {name: min(found[name] for found in rounds) for name in calls}
+    times = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            times[name].append(microseconds(call))
+    return {name: min(found) for name, found in times.items()}
 
 
-def available() -> dict[str, Callable]:
-    found = {}
-    for name, make in CONTENDERS.items():
-        try:
-            found[name] = make()
-        except ImportError as error:
-            print(f"{name}: {error}")
-    return found
-
-
-def backward_of(function: Callable, x: Tensor, w: Tensor, grad: Tensor) -> Callable:
-    output = function(x, w, EPS)
-    return lambda: torch.autograd.grad(output, (x, w), grad, retain_graph=True)
+def backward_of(function: Callable, grad: Tensor, *leaves: Tensor) -> Callable:
+    """A call of autograd, for one forward pass."""
+    output = function(*leaves)
+    return lambda: torch.autograd.grad(output, leaves, grad, retain_graph=True)
 
 
 def main() -> None:
+    """Measure without a gradient, with one, and backward, and print a table."""
     options = {"device": DEVICE, "dtype": torch.bfloat16}
-    x, grad = torch.randn(2, ROWS, HIDDEN, **options)
-    w = torch.randn(HIDDEN, **options)
-    leaves = x.clone().requires_grad_(), w.clone().requires_grad_()
-    functions = available()
+    grad, *tensors = torch.randn(2, ROWS, HIDDEN, **options)
+    tensors.append(torch.randn(HIDDEN, **options))
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    functions = contenders()
     columns = {
-        "no gradient": {n: lambda f=f: f(x, w, EPS) for n, f in functions.items()},
-        "with gradient": {n: lambda f=f: f(*leaves, EPS) for n, f in functions.items()},
-        "backward": {n: backward_of(f, *leaves, grad) for n, f in functions.items()},
+        "no gradient": {n: lambda f=f: f(*tensors) for n, f in functions.items()},
+        "with gradient": {n: lambda f=f: f(*leaves) for n, f in functions.items()},
+        "backward": {n: backward_of(f, grad, *leaves) for n, f in functions.items()},
     }
     times = {name: fastest(calls) for name, calls in columns.items()}
-    print(f"{ROWS}x{HIDDEN} {x.dtype}, microseconds from call to call")
+    print(f"{ROWS} x {HIDDEN}, bfloat16: microseconds from call to call")
     print(f"{'':18}" + "".join(f"{name:>15}" for name in times))
     for name in functions:
         row = "".join(f"{found[name]:15.1f}" for found in times.values())

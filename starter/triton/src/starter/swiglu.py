@@ -38,8 +38,7 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
 
 
 def _has_tangent(*tensors: Tensor) -> bool:
-    # torch.compile cannot trace this question before PyTorch 2.13. To compare versions
-    # takes longer than the rest of a call, so it comes last.
+    # torch.compile cannot trace it before 2.13. To compare versions is slow: so last.
     ask = not torch.compiler.is_compiling() or torch.__version__ >= (2, 13)
     return ask and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
