@@ -112,7 +112,7 @@ def rows_of(input: Tensor) -> tuple[int, int]:
 
 def block_of(length: int) -> int:
     """Elements a program takes at once; ``tl.arange`` needs a power of two."""
-    return min(triton.next_power_of_2(length), MAX_BLOCK)
+    return min(1 << max(length - 1, 0).bit_length(), MAX_BLOCK)
 
 
 def warps_of(block: int) -> int:
