@@ -84,7 +84,9 @@ def _differentiable(
         return output
 
     def refuse(ctx, *grads):
-        raise RuntimeError(f"{op}: no autograd formula was registered")
+        raise RuntimeError(
+            f"Trying to backward through {op} but no autograd formula was registered"
+        )
 
     methods = {"forward": forward, "backward": backward or refuse}
     function = type(

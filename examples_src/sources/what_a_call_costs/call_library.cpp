@@ -35,7 +35,7 @@ struct Make : torch::autograd::Function<Make> {
 
 at::Tensor under_autograd(const at::Tensor& input) {
   return at::GradMode::is_enabled() && input.requires_grad() ? Make::apply(input)
-                                                            : below_autograd(input);
+                                                             : below_autograd(input);
 }
 // [/autograd]
 
