@@ -97,8 +97,9 @@ def refuse_nested(op: CustomOpDef) -> None:
 # [device]
 def device_of(input: Tensor) -> contextlib.AbstractContextManager:
     """Make the tensor's GPU current: Triton launches on the current one."""
-    on_gpu = input.device.type == "cuda"
-    return torch.cuda.device(input.device) if on_gpu else contextlib.nullcontext()
+    if not input.is_cuda:
+        return contextlib.nullcontext()
+    return torch.cuda.device(input.get_device())  # a number is looked up fastest
 
 
 # [/device]
