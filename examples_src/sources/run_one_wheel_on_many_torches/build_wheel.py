@@ -12,13 +12,14 @@ STARTER = Path(__file__).parents[3] / "starter" / "cpp"
 made = Path(sys.argv[1]).absolute()
 shutil.rmtree(made, ignore_errors=True)
 
-# Dates in the archive, and folders in the errors, would differ between two machines.
-variables = {
-    "SOURCE_DATE_EPOCH": "1767225600",
-    "CFLAGS": f"-ffile-prefix-map={get_path('purelib')}/=",
-    "USE_CUDA": "0",
-}
 with tempfile.TemporaryDirectory() as folder:
+    # The date of the build, and folders in error messages, are in a wheel otherwise.
+    hidden = (f"-ffile-prefix-map={path}/=" for path in (folder, get_path("purelib")))
+    variables = {
+        "SOURCE_DATE_EPOCH": "1767225600",
+        "CFLAGS": " ".join(hidden),
+        "USE_CUDA": "0",
+    }
     ignored = shutil.ignore_patterns("build", "*.egg-info", "*.so")
     project = shutil.copytree(STARTER, Path(folder, "starter"), ignore=ignored)
     pip = "-m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir".split()
