@@ -13,7 +13,7 @@ PAGE = "<!DOCTYPE html>\n<html><body>\n{}\n</body></html>\n"
 
 def link(address: str, text: str) -> str:
     """One line of a page."""
-    return f'<a href="{address}">{text}</a><br>'
+    return f"<a href='{address}'>{text}</a><br>"
 
 
 def main(folder: Path, wheels: list[Path]) -> None:
