@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -72,26 +73,30 @@ def call(library: str) -> None:
     print("right")
 
 
+def examine(target: str) -> dict:
+    """Build for a target, look inside, call the operator in its own process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = build(target, folder)
+        shutil.unpack_archive(wheel, folder / "wheel", "zip")
+        (library,) = folder.glob("wheel/starter/*.so")
+        code, needed = inside(library)
+        command = [sys.executable, __file__, library]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = done.stdout.strip()
+    return {"wheel": wheel.name, "code": code, "needed": needed, "result": result}
+
+
 def main() -> None:
-    """Build, look inside, call: each in turn for each target."""
+    """Examine all targets at the same time, and print what was found."""
     major, minor = torch.cuda.get_device_capability()
     print(f"this GPU: compute capability {major}.{minor}")
-    data = []
-    for target in TARGETS:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            wheel = build(target, folder)
-            shutil.unpack_archive(wheel, folder / "wheel", "zip")
-            (library,) = folder.glob("wheel/starter/*.so")
-            code, needed = inside(library)
-            command = [sys.executable, __file__, library]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-        result = done.stdout.strip()
-        print(f"\nTORCH_CUDA_ARCH_LIST={target}", wheel.name, *needed)
-        print("  contains:", ", ".join(code))
-        print("  the call:", result, flush=True)
-        known = {"code": code, "needed": needed, "result": result}
-        data.append({"target": target, "wheel": wheel.name, **known})
+    with ThreadPoolExecutor() as pool:
+        data = list(pool.map(examine, TARGETS))
+    for target, found in zip(TARGETS, data, strict=True):
+        print(f"\nTORCH_CUDA_ARCH_LIST={target}", found["wheel"], *found["needed"])
+        print("  contains:", ", ".join(found["code"]))
+        print("  the call:", found["result"])
     if path := os.environ.get("RECORD_DATA"):
         Path(path).write_text(json.dumps(data))
 
