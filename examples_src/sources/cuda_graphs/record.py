@@ -182,23 +182,28 @@ def listen() -> Heard:
 
 # [cases]
 def clean(x):
+    """Nothing that a graph cannot keep."""
     return ops.scale(x, 2.0) + 1
 
 
 def mutates(x):
+    """Write over an input of the compiled function."""
     ops.scale_(x, 2.0)
     return x + 1
 
 
 def visits_the_cpu(x):
+    """Go to the CPU and back."""
     return (x.sum().cpu() + 1).cuda() + ops.scale(x, 2.0)
 
 
 def waits(x):
+    """Wait for the GPU inside an operator."""
     return ops.waits(ops.scale(x, 2.0)) + 1
 
 
 def tagged(x):
+    """The same, with the tag that says so."""
     return ops.tagged(ops.scale(x, 2.0)) + 1
 
 

@@ -1,4 +1,4 @@
-"""Swap the norms, the MLPs and the blocks of a transformer for ones that call opbook."""
+"""Make the norms, MLPs and blocks of a transformer call opbook's operators."""
 
 from torch import Tensor, nn
 from transformer import MLP, Block
