@@ -40,6 +40,17 @@ def on_side_stream() -> contextlib.AbstractContextManager:
     return torch.cuda.stream(side) if GPU else contextlib.nullcontext()
 
 
+def here() -> torch.cuda.Stream | None:
+    """The current stream."""
+    return torch.cuda.current_stream() if GPU else None
+
+
+def wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
+    """Let a stream wait for the work of another; on a CPU nothing is late."""
+    if GPU:
+        stream.wait_stream(other)
+
+
 # [streams]
 @custom_op("graphs::scale", mutates_args=())
 def scale(input: Tensor, factor: float) -> Tensor:
@@ -62,12 +73,10 @@ def scale_aside(input: Tensor, factor: float) -> Tensor:
 def scale_forked(input: Tensor, factor: float) -> Tensor:
     """Right: events tie the other stream to the current one, before and after."""
     output = torch.empty_like(input)
-    if GPU:
-        side.wait_stream(torch.cuda.current_stream())  # fork: now it is captured too
+    wait(side, here())  # fork: now it is captured too
     with on_side_stream():
         launch_scale(input, output, factor)
-    if GPU:
-        torch.cuda.current_stream().wait_stream(side)  # join
+    wait(here(), side)  # join
     return output
 
 
