@@ -17,6 +17,7 @@ try:
 except ImportError as error:
     error.add_note(f"To learn why, run: python {__path__[0]}/doctor.py")
     raise
+from opbook import nn as nn
 from opbook.gpu import runs_on_gpu as runs_on_gpu
 from opbook.ops.add_one import add_one
 from opbook.ops.add_rms_norm import add_rms_norm
