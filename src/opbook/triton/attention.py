@@ -384,7 +384,7 @@ def check_heads(op: str, query: Tensor, key: Tensor, value: Tensor) -> None:
     batch, heads, _, dim = query.shape
     if dim not in HEAD_DIMS:
         raise NotImplementedError(
-            f"{op}: query must have a dim of {', '.join(map(str, HEAD_DIMS))}, "
+            f"{op}: query must have a dim of 16, 32, 64, 128 or 256, "
             f"but got {list(query.shape)}"
         )
     like_key = [batch, heads, key.shape[2], dim]
