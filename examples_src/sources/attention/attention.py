@@ -1,6 +1,6 @@
 """Time attention, forward and backward, beside SDPA, FlexAttention and eager.
 
-Processes that compile everything at once come first, and leave it in the caches on disk.
+Several processes compile everything first, and leave it in the caches on disk.
 """
 
 import itertools
@@ -56,6 +56,7 @@ def flex(causal: bool, *tensors: Tensor) -> Tensor:
 
 @cache
 def compiled_flex() -> Callable:
+    """One function for all calls: it keeps what was compiled for each length."""
     return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 

@@ -55,7 +55,7 @@ SMALL = configs((32, 32, 4, 1))
 def by_element_size(kernel, choices: list[triton.Config]) -> dict:
     """The kernel with a tuner for half types, and with one config for fp32.
 
-    The tuner does not see a descriptor's dtype, and the large blocks of fp32 do not fit.
+    The tuner does not see a descriptor's dtype, and large blocks of fp32 do not fit.
     The interpreter has no device to time on, so there it gets one config.
     """
     key = ["bucket", "HEAD_DIM", "CAUSAL"]
@@ -241,7 +241,7 @@ def add_keys(
     batch, head, kv_len, scale,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Add what the keys from first to last give to the gradient of a block of queries."""
+    """Add what the keys from first to last give to the gradient of some queries."""
     for start in range(first, last, BLOCK_N):
         k = load_rows(key, batch, head, start)
         v = load_rows(value, batch, head, start)
@@ -337,7 +337,7 @@ def attention(
             forward mode.
         RuntimeError: Shapes, dtypes or devices do not fit together.
     """
-    check_heads("opbook.triton.attention", query, key, value)
+    _check("opbook.triton.attention", query, key, value)
     if scale is None:
         scale = query.shape[-1] ** -0.5
     if not is_number(scale):
@@ -372,7 +372,7 @@ def attention_forward(
 # [/operator]
 
 
-def check_heads(op: str, query: Tensor, key: Tensor, value: Tensor) -> None:
+def _check(op: str, query: Tensor, key: Tensor, value: Tensor) -> None:
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         check_input(op, name, tensor)
@@ -392,7 +392,7 @@ def check_heads(op: str, query: Tensor, key: Tensor, value: Tensor) -> None:
     check_like(op, "value", value, query, like_key, query.dtype)
 
 
-def check_scale(op: str, scale: float) -> None:
+def _check_scale(op: str, scale: float) -> None:
     # The kernel multiplies after it looked for the largest score.
     if not 0 < scale < math.inf:
         raise ValueError(f"{op}: scale must be positive and finite, but is {scale}")
@@ -445,9 +445,10 @@ refuse_nested(attention_forward)
 
 @attention_forward.register_fake
 def empty_results(query, key, value, causal, scale):
+    """Check the arguments, and allocate the results of forward."""
     op = "opbook.triton.attention"
-    check_heads(op, query, key, value)
-    check_scale(op, scale)
+    _check(op, query, key, value)
+    _check_scale(op, scale)
     return empty_in_order(query), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
@@ -491,10 +492,10 @@ def attention_backward(
 # [/backward_operator]
 
 
-def check_backward(grad, query, key, value, output, lse, scale) -> None:
+def _check_backward(grad, query, key, value, output, lse, scale) -> None:
     op = "opbook_triton::attention_backward"
-    check_heads(op, query, key, value)
-    check_scale(op, scale)
+    _check(op, query, key, value)
+    _check_scale(op, scale)
     check_like(op, "grad", grad, query, query.shape, query.dtype)
     check_like(op, "output", output, query, query.shape, query.dtype)
     check_like(op, "lse", lse, query, query.shape[:3], torch.float32)
@@ -506,7 +507,8 @@ register_autograd("opbook_triton::attention_backward", None)
 
 @attention_backward.register_fake
 def empty_gradients(grad, query, key, value, output, lse, causal, scale):
-    check_backward(grad, query, key, value, output, lse, scale)
+    """Check the arguments, and allocate the results of backward."""
+    _check_backward(grad, query, key, value, output, lse, scale)
     return empty_in_order(query), empty_in_order(key), empty_in_order(value)
 
 
