@@ -123,13 +123,13 @@ LAYOUTS = {
     "positions first": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
     "padded rows": lambda x: torch.cat((x, x), -1)[..., : x.shape[-1]],
     "every other row": lambda x: x.repeat_interleave(2, 2)[:, :, ::2],
+    "one head for all": lambda x: x[:, :1].expand(x.shape),
     "one batch": lambda x: x[:1].as_strided((1, *x.shape[1:]), (9, *x.stride()[1:])),
 }
 COPIED = {
     "odd address": lambda x: torch.cat((x, x), -1)[..., 1 : x.shape[-1] + 1],
     "odd rows": lambda x: torch.cat((x, x[..., :3]), -1)[..., : x.shape[-1]],
     "dims apart": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
-    "one head for all": lambda x: x[:, :1].expand(x.shape),
     "one number": lambda x: x[:1, :1, :1, :1].expand(x.shape),
 }
 

@@ -4,11 +4,15 @@ Several processes compile everything first, and leave it in the caches on disk.
 """
 
 import itertools
+import os
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
+
+# Each of the processes would start a compiler for each core.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 import speed
 import torch
