@@ -1,6 +1,7 @@
 """Time attention, forward and backward, beside SDPA, FlexAttention and eager.
 
-Several processes compile everything first, and leave it in the caches on disk.
+Several processes compile everything first, and leave it in the caches on disk. Without
+a GPU it runs the same calls interpreted, on small tensors, and the numbers say nothing.
 """
 
 import itertools
@@ -14,8 +15,12 @@ from multiprocessing import get_context
 # Each of the processes would start a compiler for each core.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
-import speed
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import speed
 import torch.nn.functional as F
 import triton
 from torch import Tensor
@@ -26,6 +31,8 @@ import opbook.triton as ops
 
 BATCH, HEADS = 4, 32
 DIMS, LENGTHS = (64, 128), (1024, 4096, 16384)
+if not speed.GPU:
+    BATCH, HEADS, DIMS, LENGTHS = 1, 2, (16,), (32, 128)
 MOST_EAGER = 4096  # its scores of 16384 positions are half of the GPU's memory
 WARM_UP, ROUNDS = 2, 9
 PRODUCTS = {"forward": 2, "backward": 5}
@@ -35,7 +42,7 @@ NAMES = ("opbook", "flash", "cudnn", "flex", "eager")
 def operands(dim: int, length: int) -> list[Tensor]:
     """Query, key and value; leaves."""
     shape = (BATCH, HEADS, length, dim)
-    options = {"device": "cuda", "dtype": torch.bfloat16, "requires_grad": True}
+    options = {"device": speed.DEVICE, "dtype": torch.bfloat16, "requires_grad": True}
     return [torch.randn(shape, **options) for _ in range(3)]
 
 
@@ -49,7 +56,7 @@ def sdpa(backend: SDPBackend, causal: bool, *tensors: Tensor) -> Tensor:
 def block_mask(length: int):
     """What FlexAttention calls a causal mask."""
     visible = lambda batch, head, row, column: column <= row  # noqa: E731
-    return create_block_mask(visible, None, None, length, length, device="cuda")
+    return create_block_mask(visible, None, None, length, length, device=speed.DEVICE)
 
 
 def flex(causal: bool, *tensors: Tensor) -> Tensor:
@@ -68,7 +75,7 @@ def eager(causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The three operators, and a mask."""
     scores = query @ key.mT * query.shape[-1] ** -0.5
     if causal:
-        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device="cuda")
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=speed.DEVICE)
         scores = scores.masked_fill(~ones.tril(), -torch.inf)
     return scores.softmax(-1) @ value
 
@@ -90,7 +97,8 @@ def call_once(name: str, dim: int, causal: bool, length: int) -> str:
     try:
         output = contenders(causal, length)[name](*tensors)
         torch.autograd.grad(output, tensors, torch.ones_like(output))
-        torch.cuda.synchronize()
+        if speed.GPU:
+            torch.cuda.synchronize()
     except RuntimeError as error:
         return f"{name}: {str(error).splitlines()[0][:90]}"
     return ""
@@ -154,7 +162,8 @@ def measure(dim: int, causal: bool, length: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print a table for forward and one for backward."""
-    compile_all()
+    if speed.GPU:
+        compile_all()
     cudnn = torch.backends.cudnn.version()
     print(f"{speed.versions()}, Triton {triton.__version__}, cuDNN {cudnn}")
     print(f"TFLOP/s, batch {BATCH}, {HEADS} heads; median of {ROUNDS}, cold cache")
