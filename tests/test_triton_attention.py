@@ -118,6 +118,24 @@ def test_no_gradient_for_what_needs_none(wanted):
     assert [t.grad is not None for t in tensors] == [i == wanted for i in range(3)]
 
 
+class NoGradient(torch.autograd.Function):
+    """Its backward has nothing for its input."""
+
+    @staticmethod
+    def forward(ctx, input):
+        return input.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_no_gradient_where_none_comes():
+    tensors = [t.requires_grad_() for t in operands(5, 6)]
+    NoGradient.apply(ops.attention(*tensors)).sum().backward()
+    assert [t.grad for t in tensors] == [None] * 3
+
+
 # [layout]
 LAYOUTS = {
     "positions first": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
