@@ -323,7 +323,7 @@ def attention(
         value: The shape, dtype and device of ``key``.
         causal: Whether query ``i`` sees the keys 0 to ``i`` alone: the mask begins in
             the upper left corner, as that of
-            :func:`torch.nn.functional.scaled_dot_product_attention` does.
+            ``torch.nn.functional.scaled_dot_product_attention`` does.
         scale: Positive. ``None`` stands for ``1 / sqrt(dim)``.
 
     Returns:
