@@ -49,6 +49,11 @@ def layer_of(input):
     return weight.to(input.dtype), bias.to(input.dtype)
 
 
+def heads_of(input):
+    """One head of 4 rows, as query, key and value."""
+    return (input.repeat(1, 2)[None, None],) * 3
+
+
 def rms_norm(input, weight, eps=1e-6):
     return F.rms_norm(input, input.shape[-1:], weight, eps)
 
@@ -83,6 +88,13 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 CALLS = {case.schema: case.inputs for case in CASES.values()} | {
     namespace.scale_.default: lambda x: (x, 2.0),
     namespace.dropout.default: lambda x: (x, 0.5, 3),
+    namespace.attention.default: lambda x: (*heads_of(x), False, 0.5),
+    namespace.attention_backward.default: lambda x: (
+        *heads_of(x)[:1] * 5,
+        heads_of(x)[0][..., 0].float(),
+        False,
+        0.5,
+    ),
     namespace.softmax_backward.default: lambda x: (x, x),
     namespace.rms_norm_backward.default: lambda x: (x, x, x[0], x[:, 0].float()),
 }
