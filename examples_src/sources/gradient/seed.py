@@ -1,9 +1,16 @@
 """Dropout whose seed is a tensor, so that a CUDA graph can change it."""
 
+import os
+
 import torch
+from torch import Tensor
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+if device == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
 import triton
 import triton.language as tl
-from torch import Tensor
 
 
 # [operator]
@@ -49,7 +56,7 @@ dropout.register_autograd(backward, setup_context=save_a_copy)
 # [/operator]
 
 
-def check(device: str) -> None:
+def check() -> None:
     """Backward drops what forward dropped, even if the seed has changed."""
     x = torch.ones(4096, device=device, requires_grad=True)
     seed = torch.tensor([7], device=device)
@@ -91,7 +98,6 @@ def replays() -> None:
 
 
 if __name__ == "__main__":
-    gpu = torch.cuda.is_available() and not triton.knobs.runtime.interpret
-    check("cuda" if gpu else "cpu")
-    if gpu:
+    check()
+    if device == "cuda":
         replays()
