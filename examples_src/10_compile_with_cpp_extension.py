@@ -23,7 +23,7 @@ from torch.utils import cpp_extension
 
 SOURCES = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm"
 if not SOURCES.is_dir():
-    print("skipped: needs csrc/rms_norm of the repository: run it in examples_src/ of a clone")
+    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
     sys.exit(77)
 try:
     from opbook import rms_norm, runs_on_gpu, toolchain

@@ -19,7 +19,7 @@ from pathlib import Path
 
 SOURCE = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm" / "rms_norm.cu"
 if not SOURCE.is_file():
-    print("skipped: needs csrc/rms_norm of the repository: run it in examples_src/ of a clone")
+    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
     sys.exit(77)
 try:
     from opbook import codeobjects

@@ -5,8 +5,8 @@ The same CPU function is bound to Python three ways: through the LibTorch Stable
 through ``TORCH_LIBRARY``, and through pybind11. They compute the same numbers. They
 differ in what a build costs, and in what PyTorch knows about the result.
 
-It needs torch, a C++ compiler, the folder ``examples_src/sources`` of the repository, and
-matplotlib for the chart.
+It needs torch, a C++ compiler, the folder ``examples_src/sources`` of the repository,
+and matplotlib for the chart.
 
 .. topics:: 30 31 33 51 75
 """

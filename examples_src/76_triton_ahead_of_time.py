@@ -28,7 +28,12 @@ import triton
 import triton.language as tl
 
 try:
-    from opbook.codeobjects import SHARED_LIMITS, CodeObject, ToolMissing, compile_triton
+    from opbook.codeobjects import (
+        SHARED_LIMITS,
+        CodeObject,
+        ToolMissing,
+        compile_triton,
+    )
     from opbook.triton.linear import CONFIGS, linear_kernel
     from opbook.triton.rms_norm import rms_norm_backward_kernel, rms_norm_kernel
 except ImportError as error:

@@ -6,7 +6,7 @@ A backend that PyTorch has never heard of: device ``opbook``, on the device type
 has one kernel that computes, for ``aten::neg``, and what makes, copies and views
 tensors. Almost everything else falls back to the CPU.
 
-It needs torch, a C++ compiler, and the folder ``examples_src/sources`` of the repository.
+It needs torch, a C++ compiler, and ``examples_src/sources`` of the repository.
 
 .. topics:: 38 40
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
 if not folder.is_dir():
-    print("skipped: needs benchmarks/gpu: run it in examples_src/benchmarks/ of a clone")
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
     sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts

@@ -1,4 +1,4 @@
-"""KiB that autograd keeps for backward, for operators of opbook.triton and for eager."""
+"""KiB that autograd keeps for backward: operators of opbook.triton, and eager."""
 
 import os
 from collections.abc import Callable

@@ -49,6 +49,7 @@ def save_a_copy(ctx, inputs, output) -> None:
 
 
 def backward(ctx, grad):
+    """Drop the elements of the gradient that forward dropped."""
     return dropout(grad, ctx.p, *ctx.saved_tensors), None, None
 
 

@@ -32,17 +32,16 @@ def worth_timing(configs, arguments, **options):
     """Leave out blocks longer than the tensor, and few or many elements a thread."""
     longest = max(256, triton.next_power_of_2(arguments["count"]))
     sizes = [(config, config.kwargs["BLOCK"], config.num_warps) for config in configs]
-    return [c for c, block, w in sizes if block <= longest and 4 <= block / w / 32 <= 32]
+    each = {config: block / warps / 32 for config, block, warps in sizes}
+    return [c for c, block, _ in sizes if block <= longest and 4 <= each[c] <= 32]
 
 
 @triton.autotune(
     CONFIGS, key=["bucket"], prune_configs_by={"early_config_prune": worth_timing}
 )
-@triton.heuristics({"EVEN": lambda arguments: arguments["count"] % arguments["BLOCK"] == 0})
+@triton.heuristics({"EVEN": lambda found: found["count"] % found["BLOCK"] == 0})
 @triton.jit
-def gelu_kernel(
-    input, output, count, bucket, BLOCK: tl.constexpr, EVEN: tl.constexpr
-):
+def gelu_kernel(input, output, count, bucket, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     """GELU in its approximation by tanh. `bucket` is here for the tuner."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = None if EVEN else place < count
