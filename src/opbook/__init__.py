@@ -35,6 +35,9 @@ def __getattr__(name: str) -> object:
     """Import the operators written in Triton when one is first used.
 
     Triton is large, not installed everywhere, and reads ``TRITON_INTERPRET`` once.
+
+    Raises:
+        ImportError: The name needs the library in C++, which is not built.
     """
     if _not_built and name in (*__all__, "runs_on_gpu"):
         raise ImportError(
