@@ -2,13 +2,11 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from environment import without
+from alone import run, without_library
 
 ROOT = Path(__file__).resolve().parents[2]
 GALLERY = ROOT / "examples_src"
@@ -25,27 +23,20 @@ def packages(request, tmp_path_factory) -> Path:
         return ROOT / "src"
     folder = tmp_path_factory.mktemp("packages")
     if request.param == "not built":
-        hidden = shutil.ignore_patterns("_C*", "__pycache__")
-        shutil.copytree(ROOT / "src/opbook", folder / "opbook", ignore=hidden)
-    else:  # the environment of the tests has the package: hide it
-        missing = "raise ModuleNotFoundError(\"No module named 'opbook'\")\n"
-        (folder / "opbook.py").write_text(missing)
+        return without_library(folder)
+    # The environment of the tests has the package: hide it.
+    missing = "raise ModuleNotFoundError(\"No module named 'opbook'\")\n"
+    (folder / "opbook.py").write_text(missing)
     return folder
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_downloaded_script_runs_or_says_what_it_needs(script, packages, tmp_path):
+def test_a_downloaded_script_runs_or_says_what_it_needs(
+    script, packages, tmp_path, monkeypatch
+):
     shutil.copy(script, tmp_path)
-    variables = without("TRITON_", "PROOF_", "COVERAGE_", "PYTHON")
-    variables |= {"PYTHONPATH": str(packages), "MPLBACKEND": "Agg"}
-    done = subprocess.run(
-        [sys.executable, script.name],
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    done = run(tmp_path, packages, script.name)
     if script.stem in ALONE or done.returncode == 0:
         assert done.returncode == 0, done.stdout + done.stderr
         return

@@ -3,13 +3,11 @@
 import ast
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from environment import without
+from alone import run, without_library
 from proof import page
 from proof.run import _has
 
@@ -37,21 +35,7 @@ class DidNotFail(BaseException):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> Path:
-    """A folder with the package without its library and nothing else."""
-    folder = tmp_path_factory.mktemp("package")
-    hidden = shutil.ignore_patterns("_C*", "__pycache__")
-    shutil.copytree(ROOT / "src/opbook", folder / "opbook", ignore=hidden)
-    return folder
-
-
-def run(folder: Path, package: Path, *arguments: str):
-    """Run Python in a folder of its own, where nobody chose Triton's interpreter."""
-    command = [sys.executable, *arguments]
-    variables = without("TRITON_", "PROOF_", "COVERAGE_", "PYTHON")
-    variables["PYTHONPATH"] = str(package)
-    return subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
-    )
+    return without_library(tmp_path_factory.mktemp("package"))
 
 
 def copied(path: Path) -> str:
@@ -91,44 +75,3 @@ def test_the_test_file_of_the_chapter_runs_where_it_is_copied(package, tmp_path)
     done = run(tmp_path, package, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout[-2000:]
     assert "skipped" not in done.stdout
-
-
-def test_what_is_written_in_cpp_says_how_to_build_it(package, tmp_path):
-    done = run(tmp_path, package, "-c", "import opbook; opbook.rms_norm")
-    assert "ImportError: opbook.rms_norm is written in C++, and the" in done.stderr
-    assert "pip install --no-build-isolation -e ." in done.stderr
-    assert f"run: python {package}/opbook/doctor.py" in done.stderr
-    done = run(tmp_path, package, "-c", "from opbook import add_one")
-    assert "ImportError: opbook.add_one is written in C++" in done.stderr
-
-
-def test_a_library_that_does_not_load_is_an_error_at_once(package, tmp_path):
-    broken = tmp_path / "broken"
-    shutil.copytree(package / "opbook", broken / "opbook")
-    (broken / "opbook" / "_C.abi3.so").write_bytes(b"\x7fELF")
-    done = run(tmp_path, broken, "-c", "import opbook")
-    assert "ImportError" in done.stderr
-    assert f"run: python {broken}/opbook/doctor.py" in done.stderr
-
-
-def test_a_copied_module_cannot_take_the_name_of_the_original(package, tmp_path):
-    source = (package / "opbook/triton/scale.py").read_text()
-    (tmp_path / "mine.py").write_text(source.replace("x * factor", "x + factor"))
-    code = "import opbook.triton, mine"
-    done = run(tmp_path, package, "-c", f"import os; {interpreted()}{code}")
-    assert "mine cannot define opbook_triton::scale: opbook.triton.scale" in done.stderr
-
-
-def test_the_package_does_not_take_a_name_that_is_defined(package, tmp_path):
-    first = (
-        "import torch\n"
-        "@torch.library.custom_op('opbook_triton::scale', mutates_args=())\n"
-        "def scale(x: torch.Tensor, factor: float) -> torch.Tensor: return x + factor\n"
-    )
-    code = f"import os; {interpreted()}\n{first}import opbook.triton"
-    done = run(tmp_path, package, "-c", code)
-    assert "opbook_triton::scale: another package has already" in done.stderr
-
-
-def interpreted() -> str:
-    return "os.environ['TRITON_INTERPRET'] = '1'; "

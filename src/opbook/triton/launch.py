@@ -11,8 +11,8 @@ from torch.library import CustomOpDef
 from opbook.checks import check_strided
 
 # A Python float reaches a Triton kernel as fp32, which would round the numbers that go
-# with an fp64 tensor. An annotation, `tl.float64`, keeps all digits, but the interpreter
-# ignores it. So fp64 is refused, by name.
+# with an fp64 tensor. An annotation, `tl.float64`, keeps all digits when compiled, but
+# the interpreter ignores it. So fp64 is refused, by name.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 # Fixed when Triton is imported: the same kernels, compiled or interpreted.
 INTERPRETED = triton.knobs.runtime.interpret
