@@ -1,5 +1,7 @@
 """Tune a Triton kernel and benchmark it with Triton's own tools, on a GPU.
 
+PYTHONPATH=benchmarks/gpu python3 examples_src/sources/patterns/benchmark.py
+
 With the argument "first" it only makes the kernel's first call, and times that.
 """
 
@@ -10,8 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import speed
 import torch
 import torch.nn.functional as F
 import triton
@@ -120,9 +122,6 @@ def warm(call: Callable) -> float:
 
 def clocks() -> None:
     """Print microseconds of one kernel by four clocks."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    import speed
-
     CLOCKS = {
         "events": warm,
         "cudagraph": do_bench_cudagraph,
