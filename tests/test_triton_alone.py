@@ -57,3 +57,12 @@ def test_the_package_does_not_take_a_name_that_is_defined(package, tmp_path):
     code = f"{INTERPRETED}{first}import opbook.triton"
     done = run(tmp_path, package, "-c", code)
     assert "opbook_triton::scale: another package has already" in done.stderr
+
+
+def test_the_same_file_may_be_loaded_under_another_name(package, tmp_path):
+    file = package / "opbook/triton/scale.py"
+    code = (
+        f"import opbook.triton, runpy; runpy.run_path({str(file)!r}); print('loaded')"
+    )
+    done = run(tmp_path, package, "-c", f"{INTERPRETED}{code}")
+    assert done.stdout == "loaded\n", done.stderr

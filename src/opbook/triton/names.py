@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.library import CustomOpDef
 
-_owners: dict[str, str] = {}
+_owners: dict[str, tuple[str, str]] = {}  # module and file
 
 
 # [custom_op]
@@ -13,8 +13,8 @@ def custom_op(name: str, *, mutates_args: tuple[str, ...]) -> Callable:
     """Register as :func:`torch.library.custom_op` does, but only under a free name.
 
     PyTorch replaces an operator that is defined again, so a copy of a module would
-    change what the original computes. A module that is reloaded may define its own
-    operators again.
+    change what the original computes. A module that is reloaded, or a file that is
+    loaded under another name, may define its own operators again.
 
     The decorator raises:
         ImportError: Another module has defined an operator of this name.
@@ -22,15 +22,15 @@ def custom_op(name: str, *, mutates_args: tuple[str, ...]) -> Callable:
 
     def register(function: Callable) -> CustomOpDef:
         namespace, _, operator = name.partition("::")
-        owner = _owners.get(name)
+        module, file = function.__module__, function.__code__.co_filename
+        owner, its_file = _owners.get(name, ("another package", ""))
         taken = hasattr(getattr(torch.ops, namespace), operator)
-        if taken and owner != function.__module__:
+        if taken and module != owner and file != its_file:
             raise ImportError(
-                f"{function.__module__} cannot define {name}: "
-                f"{owner or 'another package'} has already defined it. "
+                f"{module} cannot define {name}: {owner} has already defined it. "
                 "Give the operator of one of them another namespace."
             )
-        _owners[name] = function.__module__
+        _owners[name] = module, file
         return torch.library.custom_op(name, function, mutates_args=mutates_args)
 
     return register
