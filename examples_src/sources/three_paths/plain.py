@@ -34,14 +34,6 @@ def layer(x: Tensor) -> Tensor:
 # [/plain]
 
 
-class Layer(torch.nn.Module):
-    """A model for torch.export, which takes no function."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Call the function with the kernel."""
-        return scale(x, 2.0)
-
-
 def gradient(function: Callable, x: Tensor) -> list[float]:
     """The gradient by x of a function that doubles it, and adds it once more."""
     leaf = x.clone().requires_grad_()
@@ -54,8 +46,6 @@ LIMITS = {
     "gradient, eager: should be 3": lambda x: gradient(scale, x),
     "gradient, compiled: should be 3": lambda x: gradient(torch.compile(scale), x),
     "torch.vmap": lambda x: torch.vmap(lambda row: scale(row, 2.0))(x).shape,
-    "torch.export": lambda x: torch.export.export(Layer(), (x,)) and "exported",
-    "meta tensor": lambda x: scale(x.to("meta"), 2.0).shape,
     "CPU tensor": lambda x: scale(x.cpu(), 2.0).shape,
 }
 # [/limits]
