@@ -34,6 +34,14 @@ def layer(x: Tensor) -> Tensor:
 # [/plain]
 
 
+class Layer(torch.nn.Module):
+    """A model for torch.export, which takes no function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Call the function with the kernel."""
+        return scale(x, 2.0)
+
+
 def gradient(function: Callable, x: Tensor) -> list[float]:
     """The gradient by x of a function that doubles it, and adds it once more."""
     leaf = x.clone().requires_grad_()
@@ -45,6 +53,7 @@ def gradient(function: Callable, x: Tensor) -> list[float]:
 LIMITS = {
     "gradient, eager: should be 3": lambda x: gradient(scale, x),
     "gradient, compiled: should be 3": lambda x: gradient(torch.compile(scale), x),
+    "torch.export": lambda x: torch.export.export(Layer(), (x,)) and "exported",
     "torch.vmap": lambda x: torch.vmap(lambda row: scale(row, 2.0))(x).shape,
     "CPU tensor": lambda x: scale(x.cpu(), 2.0).shape,
 }
@@ -60,8 +69,8 @@ def main() -> None:
     torch.testing.assert_close(y, (2 * (x + 1)).relu())
     print("compiled without a graph break, equal to eager; the code calls:")
     for line in "\n".join(code).splitlines():
-        if re.search(r"\.run\(|torch\.ops\.", line) and "def " not in line:
-            print("   ", line.split("#")[0].strip()[:76])
+        if re.match(r"\s+\w+\.run\(", line):
+            print("   ", line.strip()[:76])
     for name, attempt in LIMITS.items():
         try:
             print(f"{name}: {attempt(x)}")
