@@ -5,6 +5,8 @@ Compiling a kernel needs no GPU, and the result answers questions that the sourc
 cannot: does it load 16 bytes at a time, how many registers does a thread take, does
 anything spill? Compile the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
 
+It needs torch, nvcc or clang, a clone of the repository, and matplotlib for the chart.
+
 .. topics:: 23 28 85
 """
 
@@ -15,9 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from opbook import codeobjects
-
 SOURCE = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm" / "rms_norm.cu"
+if not SOURCE.is_file():
+    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
+    sys.exit(77)
+try:
+    from opbook import codeobjects
+except ImportError as error:
+    print(f"skipped: needs opbook, built in a clone of its repository: {error}")
+    sys.exit(77)
 CHIPS = {"sm_90": "NVIDIA H100", "gfx942": "AMD MI300X"}
 
 # %%

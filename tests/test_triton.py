@@ -400,6 +400,15 @@ in_place = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("function", [ops.scale, ops.scale_], ids=["scale", "scale_"])
+def test_scale_refuses_a_factor_whose_gradient_it_would_lose(function):
+    x = torch.ones(3, device=DEVICE)
+    for factor in (torch.tensor(2.0, requires_grad=True), "2", None, x):
+        with pytest.raises(TypeError, match=r"factor must be a real number, or a"):
+            function(x, factor)
+    assert function(x, torch.tensor(2.0)).tolist() == [2.0] * 3
+
+
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if not n.startswith("expanded")])
 def test_scale_in_place(layout):
     x = layouts(DEVICE)[layout]

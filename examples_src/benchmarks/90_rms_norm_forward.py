@@ -4,12 +4,17 @@
 RMSNorm reads each element once and writes one. It can hardly be faster than a copy of
 the same tensor, and that is what to hold it against: a time alone does not say whether
 the machine could do better.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import results

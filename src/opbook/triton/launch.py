@@ -11,11 +11,13 @@ from torch.library import CustomOpDef
 from opbook.checks import check_strided
 
 # A Python float reaches a Triton kernel as fp32, which would round the numbers that go
-# with an fp64 tensor. So fp64 is refused, by name.
+# with an fp64 tensor. An annotation, `tl.float64`, keeps all digits when compiled, but
+# the interpreter ignores it. So fp64 is refused, by name.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 # Fixed when Triton is imported: the same kernels, compiled or interpreted.
 INTERPRETED = triton.knobs.runtime.interpret
-# More elements in one block than this do not fit the registers of its threads.
+# A kernel keeps several blocks of this size in registers. With twice as many elements,
+# that of softmax spills on an H100.
 MAX_BLOCK = 16384
 library = torch.library.Library("opbook_triton", "IMPL")
 
