@@ -95,8 +95,8 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
 # and for few rows most of a tile is nothing. Only a clock can weigh the two. The tuner
 # chose by a clock of its own, before these times were taken: what it chose need not be
 # the fastest of the list. It times only the configs that suit the number of rows, which
-# a function of the package picks (``prune_configs_by``). The interpreter has no clock: there the package gives the
-# tuner a single config.
+# a function of the package picks (``prune_configs_by``). The interpreter has no clock:
+# there the package gives the tuner a single config.
 
 print("the tuner here has", len(linear_kernel.configs), "of", len(CONFIGS), "configs")
 if importlib.util.find_spec("matplotlib") is None:
