@@ -59,7 +59,7 @@ def product(kernel, a: torch.Tensor, b: torch.Tensor, **config) -> tuple:
         return programs[-1]
 
     arguments = (a, b, None, output, m, bucket_of(m), n, k, *a.stride(), *b.stride())
-    kernel[grid](*arguments, HAS_BIAS=False, GELU=False, **config)
+    kernel[grid](*arguments, HAS_BIAS=False, GELU=False, SPLITS=1, TMA=False, **config)
     return output, programs[-1][0]
 
 
@@ -100,8 +100,9 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
 # tiles read less, since a row of ``a`` serves more columns. But they make few programs,
 # and for few rows most of a tile is nothing. Only a clock can weigh the two. The tuner
 # chose by a clock of its own, before these times were taken: what it chose need not be
-# the fastest of the list. The interpreter has no clock: there the package gives the
-# tuner a single config.
+# the fastest of the list. It times only the configs that suit the number of rows, which
+# a function of the package picks (``prune_configs_by``). The interpreter has no clock:
+# there the package gives the tuner a single config.
 
 print("the tuner here has", len(linear_kernel.configs), "of", len(CONFIGS), "configs")
 if importlib.util.find_spec("matplotlib") is None:

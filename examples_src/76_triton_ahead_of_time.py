@@ -59,7 +59,15 @@ ROW = {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": True, "HAS_WEIGHT": True}
 
 def compile_matmul(target: str, config: triton.Config) -> CodeObject:
     """Compile one config: an autotuned kernel is as many kernels as it has configs."""
-    constants = {"a_k": 1, "b_k": 1, "HAS_BIAS": False, "GELU": False, **config.kwargs}
+    constants = {
+        "a_k": 1,
+        "b_k": 1,
+        "HAS_BIAS": False,
+        "GELU": False,
+        "SPLITS": 1,
+        "TMA": False,
+        **config.kwargs,
+    }
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     kernel = linear_kernel.fn  # the tuner itself has no source
     return compile_triton(kernel, target, FOLDER, TYPES, constants, **options)

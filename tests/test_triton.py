@@ -149,6 +149,26 @@ def test_products_of_several_tiles(shape):
     assert_near(ops.linear_gelu(a, b.t()), F.gelu(a @ b), (a, b))
 
 
+def test_a_product_in_several_parts_of_k():
+    from opbook.triton.linear import splits_of
+
+    x, w = torch.randn(70, 8200, device=DEVICE), torch.randn(9, 8200, device=DEVICE)
+    bias = torch.randn(9, device=DEVICE)
+    assert splits_of(128, 9, 8200, x.device) > 1
+    expected = F.gelu(F.linear(x, w, bias))
+    torch.testing.assert_close(
+        ops.linear_gelu(x, w, bias), expected, rtol=1e-4, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("depth", [64, 72, 75])
+def test_a_product_with_descriptors_where_rows_are_aligned(depth):
+    x = torch.randn(130, depth, device=DEVICE).half()
+    w = torch.randn(200, depth, device=DEVICE).half()
+    assert_near(ops.linear_gelu(x, w), F.gelu(F.linear(x, w)), (x, w))
+    assert_near(ops.matmul(x, w.t()), x @ w.t(), (x, w))
+
+
 @every_case
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_takes_any_layout(case, layout):

@@ -48,7 +48,14 @@ def compile_all() -> dict:
     )
 
     row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "ROWS": 1, "BLOCK": 1024}
-    tile = {"a_k": 1, "b_k": 1, "HAS_BIAS": False, "GELU": False}
+    tile = {
+        "a_k": 1,
+        "b_k": 1,
+        "HAS_BIAS": False,
+        "GELU": False,
+        "SPLITS": 1,
+        "TMA": False,
+    }
     folder, found = Path(tempfile.mkdtemp()), {}
 
     def add(name, kernel, target, constants, **options):

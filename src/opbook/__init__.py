@@ -40,7 +40,7 @@ def __getattr__(name: str) -> object:
     Raises:
         ImportError: The name needs the library in C++, which is not built.
     """
-    if _not_built and name in (*__all__, "runs_on_gpu"):
+    if _not_built and name in (*__all__, "nn", "runs_on_gpu"):
         raise ImportError(
             f"opbook.{name} is written in C++, and the library opbook._C is not built. "
             "Build it, in the repository: python -m pip install "

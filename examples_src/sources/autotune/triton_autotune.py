@@ -107,7 +107,7 @@ def product(m: int, n: int, k: int) -> tuple[Callable, Callable]:
         x, y = (a, b) if speed.GPU else (a.float(), b.float())
         kernel[tiles_of(m, n)](
             x, y, None, output, m, bucket_of(m), n, k, *x.stride(), *y.stride(),
-            HAS_BIAS=False, GELU=False, **options,
+            HAS_BIAS=False, GELU=False, SPLITS=1, TMA=False, **options,
         )  # fmt: skip
         return output
 

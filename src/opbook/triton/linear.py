@@ -23,49 +23,114 @@ CONFIGS = [
         {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=stages
     )
     for m, n, k, warps, stages in (
-        (64, 64, 32, 4, 3),
-        (128, 64, 32, 4, 4),
-        (128, 128, 64, 8, 3),
-        (128, 256, 64, 8, 3),
+        (64, 64, 64, 4, 4),
+        (64, 32, 128, 4, 5),
+        (16, 64, 256, 4, 4),
+        (128, 64, 64, 4, 4),
+        (128, 128, 64, 8, 4),
+        (128, 256, 64, 8, 4),
     )
 ]
+FEW_ROWS = 64  # up to here the weight is most of the bytes, and tiles are small
+
+
+def fitting(configs: list[triton.Config], arguments: dict, **_) -> list[triton.Config]:
+    """Keep the configs that suit the number of rows: each costs a compilation."""
+    few = arguments["bucket"] <= FEW_ROWS
+    return [config for config in configs if few == (config.kwargs["BLOCK_M"] <= 64)]
+
+
 # [/configs]
 
 
 # [kernel]
+# So many rows of tiles are computed together: their programs share what is in L2.
+GROUP = tl.constexpr(8)
+
+
 # The interpreter has no device to time on, so there it gets one config.
-@triton.autotune(CONFIGS[:1] if INTERPRETED else CONFIGS, key=["bucket", "N", "K"])
+@triton.autotune(
+    CONFIGS[:1] if INTERPRETED else CONFIGS,
+    key=["bucket", "N", "K", "TMA"],
+    prune_configs_by={"early_config_prune": fitting},
+)
 @triton.jit
 def linear_kernel(
     a, b, bias, output, M, bucket, N, K,
     a_m, a_k, b_n, b_k,
     HAS_BIAS: tl.constexpr, GELU: tl.constexpr,
+    SPLITS: tl.constexpr, TMA: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """One tile of GELU(a @ b^T + bias), with the sums in fp32 registers.
 
+    Each of SPLITS programs adds up a part of K, and writes to a part of the output.
     The tuner reads `bucket`, and nobody else.
     """
     tile = tl.program_id(0).to(tl.int64)  # a grid's second dimension ends at 65535
-    tiles = tl.cdiv(M, BLOCK_M)
-    m = tile % tiles * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tile // tiles * BLOCK_N + tl.arange(0, BLOCK_N)
+    down, across = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    group = tile // (GROUP * across)
+    height = tl.minimum(GROUP, down - group * GROUP)
+    inside = tile % (GROUP * across)
+    top, left = (group * GROUP + inside % height) * BLOCK_M, inside // height * BLOCK_N
+    m, n = top + tl.arange(0, BLOCK_M), left + tl.arange(0, BLOCK_N)
+    part = tl.program_id(1)
+    depth = tl.cdiv(K, SPLITS * BLOCK_K) * BLOCK_K
+    depth, first = tl.minimum(depth, K - part * depth), part * depth
+    k = tl.arange(0, BLOCK_K)
+    if TMA:  # the hardware computes the addresses, and the masks
+        top, left = top.to(tl.int32), left.to(tl.int32)
+        a_tiles = tl.make_tensor_descriptor(a, [M, K], [a_m, 1], [BLOCK_M, BLOCK_K])
+        b_tiles = tl.make_tensor_descriptor(b, [N, K], [b_n, 1], [BLOCK_N, BLOCK_K])
+    else:
+        a += m[:, None] * a_m + (first + k)[None, :].to(tl.int64) * a_k
+        b += n[:, None] * b_n + (first + k)[None, :].to(tl.int64) * b_k
+    step = tl.full((), BLOCK_K, tl.int64)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        a_inside = (m[:, None] < M) & (k[None, :] < K)
-        b_inside = (n[:, None] < N) & (k[None, :] < K)
-        a_tile = tl.load(a + m[:, None] * a_m + k[None, :] * a_k, a_inside, 0.0)
-        b_tile = tl.load(b + n[:, None] * b_n + k[None, :] * b_k, b_inside, 0.0)
+    for done in range(0, depth, BLOCK_K):
+        if TMA:
+            a_tile = a_tiles.load([top, first + done])
+            b_tile = b_tiles.load([left, first + done])
+        else:
+            is_k = k[None, :] < depth - done
+            a_tile = tl.load(a, (m[:, None] < M) & is_k, 0.0)
+            b_tile = tl.load(b, (n[:, None] < N) & is_k, 0.0)
+            a += step * a_k
+            b += step * b_k
         # "ieee": fp32 stays fp32, where TF32 would keep ten bits of its fraction.
         total = tl.dot(a_tile, b_tile.T, total, input_precision="ieee")
     if HAS_BIAS:
         total += tl.load(bias + n, n < N, 0.0).to(tl.float32)[None, :]
     if GELU:
-        total = 0.5 * total * (1 + tl.erf(total * 0.7071067811865476))
+        total = gelu(total)
+    place = (part * M + m[:, None]) * N + n[None, :]
     inside = (m[:, None] < M) & (n[None, :] < N)
-    result = total.to(output.dtype.element_ty)
-    tl.store(output + m[:, None] * N + n[None, :], result, inside)
+    tl.store(output + place, total.to(output.dtype.element_ty), inside)
+
+
+@triton.jit
+def gelu(x):
+    """The exact form, with the error function."""
+    return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def finish_kernel(
+    parts, bias, output, count, N,
+    HAS_BIAS: tl.constexpr, GELU: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add up the parts, in the same order in every run; then bias and GELU."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    total = tl.zeros((BLOCK,), tl.float32)
+    for part in range(SPLITS):
+        total += tl.load(parts + part * count + place, inside, 0.0)
+    if HAS_BIAS:
+        total += tl.load(bias + place % N, inside, 0.0).to(tl.float32)
+    if GELU:
+        total = gelu(total)
+    tl.store(output + place, total.to(output.dtype.element_ty), inside)
 
 
 # [/kernel]
@@ -75,23 +140,74 @@ def _launch(a: Tensor, b: Tensor, bias: Tensor | None, gelu: bool) -> Tensor:
     """Compute ``a @ b.T``: ``a`` is [M, K], ``b`` is [N, K], both of any strides."""
     (rows, depth), columns = a.shape, b.shape[0]
     output = a.new_empty(rows, columns)
+    if output.numel() == 0:
+        return output
+    bucket = bucket_of(rows)
+    splits = splits_of(bucket, columns, depth, a.device)
     if INTERPRETED and a.dtype == torch.bfloat16:
         a, b = a.float(), b.float()  # the interpreter multiplies bf16 bit patterns
-    if output.numel() > 0:
-        with device_of(a):
-            linear_kernel[tiles_of(rows, columns)](
-                a, b, bias, output, rows, bucket_of(rows), columns, depth,
-                *a.stride(), *b.stride(), HAS_BIAS=bias is not None, GELU=gelu,
+    tma = bucket > FEW_ROWS and suits_tma(a) and suits_tma(b)
+    if tma:
+        triton.set_allocator(_room_for_descriptors)
+    end = {"HAS_BIAS": bias is not None, "GELU": gelu}
+    with device_of(a):
+        if splits == 1:
+            target, options = output, end
+        else:
+            target = a.new_empty(splits, rows, columns, dtype=torch.float32)
+            options = {"HAS_BIAS": False, "GELU": False}
+        linear_kernel[tiles_of(rows, columns, splits)](
+            a, b, bias, target, rows, bucket, columns, depth,
+            *a.stride(), *b.stride(), SPLITS=splits, TMA=tma, **options,
+        )  # fmt: skip
+        if splits > 1:
+            finish_kernel[(triton.cdiv(output.numel(), BLOCK),)](
+                target, bias, output, output.numel(), columns,
+                SPLITS=splits, BLOCK=BLOCK, **end,
             )  # fmt: skip
     return output
 
 
-def tiles_of(rows: int, columns: int) -> Callable[[dict], tuple[int]]:
+BLOCK = 1024  # elements of a program that adds up parts
+MIN_DEPTH = 4096  # of a part: writing it and reading it again has to pay
+
+
+def splits_of(rows: int, columns: int, depth: int, device: torch.device) -> int:
+    """In how many parts to add up K, so that few tiles fill all multiprocessors."""
+    if rows <= FEW_ROWS:
+        return 1
+    tiles = triton.cdiv(rows, 128) * triton.cdiv(columns, 256)
+    return max(1, min(_processors(device) // tiles, depth // MIN_DEPTH))
+
+
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 128
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def suits_tma(matrix: Tensor) -> bool:
+    """Whether the GPU has a unit that copies tiles, and the matrix fits its rules."""
+    if matrix.element_size() != 2 or torch.version.hip:
+        return False
+    if matrix.is_cuda and torch.cuda.get_device_capability(matrix.device) < (9, 0):
+        return False
+    row, column = matrix.stride()
+    return column == 1 and row % 8 == 0 and row > 0 and matrix.data_ptr() % 16 == 0
+
+
+def _room_for_descriptors(size: int, alignment: int, stream: int | None) -> Tensor:
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def tiles_of(
+    rows: int, columns: int, splits: int = 1
+) -> Callable[[dict], tuple[int, int]]:
     """The grid of a product, for each config that the tuner tries."""
 
     def grid(config):
         m, n = config["BLOCK_M"], config["BLOCK_N"]
-        return (triton.cdiv(rows, m) * triton.cdiv(columns, n),)
+        return triton.cdiv(rows, m) * triton.cdiv(columns, n), splits
 
     return grid
 
