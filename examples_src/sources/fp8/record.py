@@ -1,10 +1,9 @@
 """The operator of quantize.py on a GPU: casts, errors, speed, and a product of FP8."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import quantize as q
+import speed
 import torch
 import torch.nn.functional as F
 import triton
@@ -12,9 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 import opbook
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import speed
 
 EPS = 1e-6
 SHAPES = [(64, 4096), (2048, 4096), (16384, 4096), (8192, 8192)]

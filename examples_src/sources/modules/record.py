@@ -5,18 +5,15 @@ import itertools
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import speed
 import torch
 from patch import patch
 from torch import Tensor, nn
 from transformer import Transformer, batches, loss_of
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import speed
 
 TOKENS, HIDDEN, HEADS, LAYERS = 8192, 1024, 16, 8
 ROWS, LENGTH = 16, 512

@@ -1,18 +1,14 @@
 """Time what Inductor makes of a pattern, and the operator in its place, on a GPU."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import patterns as p
+import speed
 import torch
 from torch import Tensor
 from torch._inductor.pattern_matcher import fwd_only, joint_fwd_bwd
 from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import speed
 
 EPS = 1e-6
 SHAPES = [(2048, 4096), (16384, 4096), (2048, 16384)]

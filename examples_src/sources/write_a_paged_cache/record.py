@@ -1,14 +1,10 @@
 """Time the operator of cache.py beside PyTorch's operators, on a GPU."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import cache
-import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import speed
+import torch
 
 ROUNDS = 41
 CASES = {  # name: lengths of the sequences, tokens in the cache before
