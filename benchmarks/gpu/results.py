@@ -48,6 +48,11 @@ class Results:
         """Part of the fastest copy's bandwidth that the least traffic made up."""
         return row["bytes"] / row["median"] / self.data["copy"]
 
+    def dirty_share(self, row: Row) -> float | None:
+        """The same by the dirty clock; None in results from before it was there."""
+        taken = row.get("dirty median")
+        return taken and row["bytes"] / taken / self.data["copy"]
+
     def rate(self, row: Row) -> float:
         """Part of the fastest matrix product's rate."""
         return row["operations"] / row["median"] / self.data["products"][row["dtype"]]
