@@ -174,23 +174,25 @@ namespace opbook {
 using Half = c10::Half;
 const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
                         double* found, void*) {
-  const auto [kernel, block] = rms_norm_form<Half, Half, 8>(rows, vectors, has_weight);
+  const auto [kernel, block] =
+      rms_norm_form<Half, Half, 8, NoResidual>(rows, vectors, has_weight);
   found[0] = block.x;
   found[1] = block.y;
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
   const auto few = [&]<int kThreads>() {
-    name(rms_norm_few_rows_kernel<Half, Half, kThreads, 8>, kFewRowsKept, kThreads,
-         kThreads);
+    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>, kFewRowsKept,
+         kThreads, kThreads);
   };
   few.template operator()<256>();
   few.template operator()<512>();
-  const auto any = [&]<int... kKept>() {
-    (name(rms_norm_kernel<Half, Half, kKept, 8>, kKept, 1, threads_at_most(kKept)),
+  const auto any = [&]<typename... Form>() {
+    (name(rms_norm_kernel<Form, Half, Half, 8, NoResidual>, Form::kKept, 1,
+          Form::kThreads),
      ...);
   };
-  any.template operator()<0, 2, 4, 8>();
+  any.template operator()<ShortRows, LongRows, ManyLongRows, AnyRows>();
   return nullptr;
 }
 }  // namespace opbook
@@ -201,7 +203,7 @@ const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
 def form(built, tmp_path_factory):
     """The launcher's own source, asked which form it would launch."""
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
-    text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
+    text = text.replace('"rms_norm_form.h"', f'"{CSRC}/rms_norm/rms_norm_form.h"')
     source = tmp_path_factory.mktemp("form") / "form.cu"
     source.write_text(text + FORM)
     return functools.partial(built(source, 64).launch, "launch_form")
