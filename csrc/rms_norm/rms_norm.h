@@ -189,12 +189,15 @@ struct KeptRow {
 // [form]
 // How a row is spread over the threads of a block. So many blocks of so many threads
 // are to fit a multiprocessor, which decides how many registers a thread gets.
-template <int kKeptVectors, int kMostThreads, int kLeastBlocks>
+template <int kKeptVectors, int kMostThreads, int kLeastBlocks, int kShorterRows = 0>
 struct Form {
   static constexpr int kKept = kKeptVectors;  // by a thread; 0: the row is read twice
   static constexpr int kThreads = kMostThreads;
   static constexpr int kBlocks = kLeastBlocks;
   static constexpr int kVectors = kKept * kThreads;  // of the longest row
+  static constexpr int kLongerThan = kShorterRows;   // vectors of the shortest row
+  // Code for rows that share a block takes registers.
+  static constexpr bool kShares = kLongerThan == 0;
 };
 
 // Threads that a multiprocessor has room for, in device code.
@@ -210,7 +213,7 @@ constexpr int kResidentThreads = 2048;
 constexpr int kShortRowThreads = 128;  // rows share a block of at most so many
 using ShortRows = Form<2, 256, 8>;
 using LongRows = Form<4, kMaxThreads, 1>;
-using ManyLongRows = Form<8, 256, 3>;
+using ManyLongRows = Form<8, 256, 3, 1024>;
 using AnyRows = Form<0, kMaxThreads, 1>;
 
 // Whether the weight takes more registers than the input, or a sum more than one.
@@ -261,14 +264,15 @@ __global__ void __launch_bounds__(Form::kThreads,
   constexpr bool kAdds = !std::is_empty_v<Added>;
 
   __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
-  const int64_t row = row_of_thread();
+  const int64_t row = Form::kShares ? row_of_thread() : row_of_block();
   // Threads past the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
   const L2Cache l2(keep);
   const auto scale_of_row = [&](acc_t sum_of_squares) {
-    const acc_t sum = sum_of_row(sum_of_squares, partial);
+    const acc_t sum = Form::kShares ? sum_of_row(sum_of_squares, partial)
+                                    : sum_of_whole_warps(sum_of_squares, partial);
     const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
     if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
     return scale;

@@ -40,7 +40,7 @@ auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
     }
     if (vectors <= ShortRows::kVectors) return in_form(ShortRows{});
     if constexpr (std::is_empty_v<Added>) {  // a residual would not fit the registers
-      if (rows > kFewRows && vectors > 4 * ManyLongRows::kThreads &&
+      if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
           vectors <= ManyLongRows::kVectors) {
         return in_form(ManyLongRows{});
       }
