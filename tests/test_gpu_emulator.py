@@ -203,7 +203,7 @@ const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
 def form(built, tmp_path_factory):
     """The launcher's own source, asked which form it would launch."""
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
-    text = text.replace('"rms_norm_form.h"', f'"{CSRC}/rms_norm/rms_norm_form.h"')
+    text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
     source = tmp_path_factory.mktemp("form") / "form.cu"
     source.write_text(text + FORM)
     return functools.partial(built(source, 64).launch, "launch_form")

@@ -1,5 +1,4 @@
 // The GPU launcher, for CUDA and for HIP.
-#include "../rms_norm/rms_norm_form.h"
 #include "add_rms_norm.h"
 
 namespace opbook {

@@ -1,6 +1,8 @@
 // The GPU launcher. nvcc compiles this file for CUDA, HIP's clang for ROCm. It knows
 // raw pointers and a stream; tensors, checks and registration live in rms_norm_op.cpp.
-#include "rms_norm_form.h"
+#include <algorithm>
+
+#include "rms_norm.h"
 
 namespace opbook {
 
