@@ -242,6 +242,7 @@ constexpr bool loads_weight_first() {
 // [/form]
 
 // [kernel] the threads of one threadIdx.y normalize one row
+// [residual]
 // For add_rms_norm: what is added to the input first, and where the sum goes.
 template <typename scalar_t>
 struct Residual {
@@ -250,11 +251,12 @@ struct Residual {
   scalar_t* sum;
 };
 struct NoResidual {};
+// [/residual]
 
 template <typename Form, typename scalar_t, typename weight_t, int kWidth,
           typename Added>
 __global__ void __launch_bounds__(Form::kThreads,
-                                  blocks_at_least<Form, scalar_t, weight_t>())
+                                  (blocks_at_least<Form, scalar_t, weight_t>()))
     rms_norm_kernel(const scalar_t* input, int64_t input_stride, Added added,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
