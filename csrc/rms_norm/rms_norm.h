@@ -213,7 +213,9 @@ constexpr int kResidentThreads = 2048;
 
 constexpr int kShortRowThreads = 128;  // rows share a block of at most so many
 using ShortRows = Form<2, 256, 8>;
+using ThirdRows = Form<3, 256, 6>;  // where less of it stays empty
 using LongRows = Form<4, kMaxThreads, 1>;
+constexpr int kLongRowsThreads = 1152;  // fit an sm_90 at once
 using ManyLongRows = Form<8, 256, 3, 1024>;
 using AnyRows = Form<0, kMaxThreads, 1>;
 
@@ -321,10 +323,11 @@ __global__ void __launch_bounds__(Form::kThreads,
 }
 // [/kernel]
 
-// [few_rows] one block, one row, two vectors a thread
+// [few_rows] one block, one row, two vectors a thread, or one of each of two rows
 // Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
 constexpr int64_t kFewRows = 256;
-constexpr int kFewRowsKept = 2;
+template <typename Added>
+constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
 // takes no rows without a weight, gives the cache no hints, and converts every element
@@ -343,17 +346,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
+  constexpr int kKept = kFewRowsKept<Added>;
 
   const int64_t row = blockIdx.x;
   const auto* inputs = reinterpret_cast<const Input*>(input + row * input_stride);
   auto* outputs = reinterpret_cast<Input*>(output + row * output_stride);
   const auto for_each_vector = [&](auto body) {
     const int vectors = static_cast<unsigned>(hidden) / kWidth;
-    for_each_kept<kFewRowsKept>(threadIdx.x, kThreads, vectors, body);
+    for_each_kept<kKept>(threadIdx.x, kThreads, vectors, body);
   };
 
-  acc_t x[kFewRowsKept][kWidth], sum_of_squares = 0;
-  Weight weights[kFewRowsKept];
+  acc_t x[kKept][kWidth], sum_of_squares = 0;
+  Weight weights[kKept];
   for_each_vector([&](int k, int i) {
     Input loaded = inputs[i];
     weights[k] = reinterpret_cast<const Weight*>(weight)[i];
@@ -435,35 +439,53 @@ struct Launch {
   dim3 block;
 };
 
+// The block in which a form has rows of so many vectors.
+template <typename Form>
+dim3 block_of(int64_t vectors) {
+  constexpr int kKept = std::max(Form::kKept, 1);
+  return block_of_rows((vectors + kKept - 1) / kKept, kShortRowThreads);
+}
+
+// How many vectors its threads have room for in a row. Those past the row's end are
+// threads that do nothing.
+template <typename Form>
+int places(int64_t vectors) {
+  return Form::kKept * block_of<Form>(vectors).x;
+}
+
 // Which kernel rows of so many vectors take, in which form, and with which block. With
 // vectors of one element, any row is right.
 template <typename scalar_t, typename weight_t, int kWidth, typename Added>
 auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
+  constexpr bool kAdds = !std::is_empty_v<Added>;
   const auto in_form = [&]<typename Form>(Form) {
-    constexpr int kKept = std::max(Form::kKept, 1);
     return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, Added>,
-                  block_of_rows((vectors + kKept - 1) / kKept, kShortRowThreads)};
+                  block_of<Form>(vectors)};
   };
   if constexpr (kWidth == 1) {
     return in_form(AnyRows{});
   } else {
-    constexpr int kFew = 256, kMore = 512;
-    if (rows <= kFewRows && has_weight && vectors <= kFewRowsKept * kMore) {
-      return vectors <= kFewRowsKept * kFew
-                 ? Launch{rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kWidth,
-                                                   Added>,
-                          dim3(kFew)}
-                 : Launch{rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth,
-                                                   Added>,
-                          dim3(kMore)};
+    constexpr int kFew = 512 / kFewRowsKept<Added>, kMore = 2 * kFew;
+    if (rows <= kFewRows && has_weight && vectors <= kFewRowsKept<Added> * kMore) {
+      const auto few =
+          rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kWidth, Added>;
+      const auto more =
+          rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, Added>;
+      return vectors <= kFewRowsKept<Added> * kFew ? Launch{few, dim3(kFew)}
+                                                   : Launch{more, dim3(kMore)};
     }
-    if (vectors <= ShortRows::kVectors) return in_form(ShortRows{});
-    if constexpr (std::is_empty_v<Added>) {  // a residual would not fit the registers
+    const bool is_short = vectors <= ShortRows::kVectors;
+    if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
+      if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
+        return in_form(ThirdRows{});
+      }
+      const bool leaves_room = kLongRowsThreads % block_of<LongRows>(vectors).x > 0;
       if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
-          vectors <= ManyLongRows::kVectors) {
+          vectors <= ManyLongRows::kVectors && leaves_room) {
         return in_form(ManyLongRows{});
       }
     }
+    if (is_short) return in_form(ShortRows{});
     return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
   }
 }
