@@ -182,7 +182,7 @@ const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
   const auto few = [&]<int kThreads>() {
-    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>, kFewRowsKept,
+    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>, kFewRowsKept<NoResidual>,
          kThreads, kThreads);
   };
   few.template operator()<256>();
@@ -192,7 +192,7 @@ const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
           Form::kThreads),
      ...);
   };
-  any.template operator()<ShortRows, LongRows, ManyLongRows, AnyRows>();
+  any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
   return nullptr;
 }
 }  // namespace opbook

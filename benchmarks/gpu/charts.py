@@ -88,6 +88,9 @@ def dots(axis: Axes, values: dict, upto: dict | None = None) -> None:
 
 def shares(values: dict, limit: str) -> None:
     """Show dots on a scale whose 100 % is a limit of the machine."""
+    if not values:
+        print("These results are from before the benchmark took such times.")
+        return
     [axis] = panels(rows=len(values["opbook"]))
     dots(axis, values)
     axis.axvline(1, color=GREY, linewidth=2)

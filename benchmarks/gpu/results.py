@@ -31,6 +31,8 @@ class Results:
         half = (len(versions) + 1) // 2  # two lines: one would be too long for a page
         lines = [f"{self.data['device']}, {self.origin}"]
         lines += [", ".join(versions[:half]), ", ".join(versions[half:])]
+        if "seed" in self.data:
+            lines.append(f"seed of the drawn shapes: {self.data['seed']}")
         return "\n".join(filter(None, lines))
 
     def row(self, contender: str, **case) -> Row:

@@ -50,7 +50,6 @@ print(rms_norm)
 # results. First the cases in which a peer is ahead by more than one percent, in bf16,
 # on the GPU named above:
 
-print("seed of the drawn shapes:", rms_norm.data.get("seed"))
 TASKS = ("forward", "drawn forward")
 print(charts.summary(rms_norm, *TASKS))
 charts.behind_table(rms_norm, *TASKS)

@@ -27,7 +27,6 @@ print(rms_norm)
 # :doc:`90_rms_norm_forward`. By the dirty clock the cache is full of lines that the
 # call has to write back:
 
-print("seed of the drawn shapes:", rms_norm.data.get("seed"))
 TASKS = ("backward", "drawn backward")
 print(charts.summary(rms_norm, *TASKS))
 charts.behind_table(rms_norm, *TASKS)

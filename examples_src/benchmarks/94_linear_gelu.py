@@ -34,7 +34,6 @@ def by_form(rows):
 # One percent is less than a GPU's clock moves under the load of a long product, so a
 # ratio near one is not a defeat:
 
-print("seed of the drawn shapes:", linear_gelu.data.get("seed"))
 TASKS = ("forward", "drawn forward")
 print(charts.summary(linear_gelu, *TASKS))
 charts.behind_table(linear_gelu, *TASKS)

@@ -1,5 +1,9 @@
 // All launchers of RMSNorm for bf16, under names without types, in one file, so that a
 // variant is one compilation.
+#include "rms_norm/rms_norm.h"
+#undef OPBOOK_FOR_INPUT_AND_WEIGHT
+#define OPBOOK_FOR_INPUT_AND_WEIGHT(INSTANTIATE) \
+  INSTANTIATE(c10::BFloat16, c10::BFloat16)
 #include "rms_norm/rms_norm.cu"
 #undef OPBOOK_INSTANTIATE
 #include "rms_norm/rms_norm_backward.cu"

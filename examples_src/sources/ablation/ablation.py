@@ -54,6 +54,9 @@ VARIANTS = {
     "eight vectors a thread": [
         (f"{FORWARD}.h", "rows > kFewRows && vectors > Many", "false && vectors > Many")
     ],
+    "three vectors a thread": [
+        (f"{FORWARD}.h", "if (is_short && places", "if (false && places")
+    ],
     "the least number of blocks": [
         (f"{FORWARD}.h", "return kWanted < kMost ? kWanted : kMost;", "return 1;")
     ],
@@ -101,7 +104,7 @@ SHAPES = [
 
 
 def copy_of(name: str) -> Path:
-    """The folder of a variant: csrc/ with its texts replaced, types but bf16 left out."""
+    """The folder of a variant: csrc/ with its texts replaced."""
     folder = BUILD / name.replace(" ", "_").replace(",", "")
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "csrc", folder)
@@ -111,15 +114,7 @@ def copy_of(name: str) -> Path:
         if old not in text:
             raise LookupError(f"{name}: {file} has no {old!r}")
         (folder / file).write_text(text.replace(old, new))
-    for line in ("Half, Half", "float, float", "double, double", "Half, float"):
-        leave_out(folder / f"{FORWARD}.h", f"  INSTANTIATE(c10::{line})", f"({line})")
     return folder
-
-
-def leave_out(file: Path, *beginnings: str) -> None:
-    """Remove the lines that begin so."""
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(l for l in lines if not l.startswith(beginnings)))
 
 
 def calls(folder: Path, rows: int, tensors: dict[str, Tensor]) -> dict[str, Callable]:
