@@ -45,7 +45,6 @@ if not code:
 # which only says that this is not ``add_rms_norm``.
 
 
-
 def short(name: str) -> str:
     """A kernel's name without what all of them have."""
     return name.replace(", NoResidual", "")

@@ -50,7 +50,7 @@ NEEDS = {
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
-    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=4),
+    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
     "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     # Short rows, long ones, and those of a cluster.

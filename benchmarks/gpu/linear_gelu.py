@@ -146,7 +146,9 @@ def main() -> None:
     """Measure everything, print it, and save it for the recorder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small shape")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().getrandbits(31)
+    )
     arguments = parser.parse_args()
     shape = QUICK if arguments.quick else SHAPE
     torch._functorch.config.donated_buffer = False  # see rms_norm.py

@@ -195,7 +195,9 @@ def main() -> None:
     parser.add_argument("--task", action="append", choices=TASKS, help="this only")
     # Times scatter by a few percent: the median of so many is known to a third of one.
     parser.add_argument("--rounds", type=int, default=151, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().getrandbits(31)
+    )
     arguments = parser.parse_args()
     if arguments.rounds < 2:  # the 95th percentile is of several
         parser.error(f"--rounds must be at least 2, but got {arguments.rounds}")

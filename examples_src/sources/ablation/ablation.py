@@ -67,9 +67,7 @@ VARIANTS = {
         (f"{FORWARD}.h", "/ kKept, kShortRowThreads)", "/ kKept, 1)"),
         (f"{BACKWARD}.cu", "(threads_of_row, kSharedThreads)", "(threads_of_row, 1)"),
     ],
-    "clusters, forward": [
-        (f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")
-    ],
+    "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
     "hints for loads": [PLAIN_LOAD],
     "hints for stores": [PLAIN_STORE],
     "vectors as they came": [
@@ -178,7 +176,9 @@ def measure(folders: dict[str, Path], shape: tuple[int, int]) -> list[dict]:
 def ratios(rows: list[dict], name: str, kind: str) -> list[tuple[float, str]]:
     """Times without something over the whole's, with the case, the largest first."""
     whole = {
-        (row["task"], row["shape"]): row[kind] for row in rows if row["without"] == WHOLE
+        (row["task"], row["shape"]): row[kind]
+        for row in rows
+        if row["without"] == WHOLE
     }
     found = []
     for row in rows:
