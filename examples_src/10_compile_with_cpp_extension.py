@@ -5,6 +5,8 @@
 :func:`torch.utils.cpp_extension.load` is faster: it compiles the sources you name,
 loads the library, and next time compiles only what changed.
 
+It needs torch, ninja, a C++ compiler, and a clone of the repository with opbook built.
+
 .. topics:: 44
 """
 
@@ -19,10 +21,15 @@ from pathlib import Path
 import torch
 from torch.utils import cpp_extension
 
-import opbook
-from opbook import toolchain
-
 SOURCES = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm"
+if not SOURCES.is_dir():
+    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
+    sys.exit(77)
+try:
+    from opbook import rms_norm, runs_on_gpu, toolchain
+except ImportError as error:
+    print(f"skipped: needs opbook, built in a clone of its repository: {error}")
+    sys.exit(77)
 
 # %%
 # ``load`` runs ninja, which pip installs beside ``python``. An environment that is used
@@ -37,7 +44,7 @@ if not cpp_extension.is_ninja_available():
 # Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` files
 # join in, and ``USE_CUDA`` makes the C++ file register their launchers.
 
-gpu = opbook.runs_on_gpu() and (toolchain.find("nvcc") or toolchain.find("hipcc"))
+gpu = runs_on_gpu() and (toolchain.find("nvcc") or toolchain.find("hipcc"))
 device = "cuda" if gpu else "cpu"
 sources = sorted(SOURCES.glob("*.cpp")) + (sorted(SOURCES.glob("*.cu")) if gpu else [])
 print(device, [source.name for source in sources])
@@ -87,7 +94,7 @@ weight = torch.randn(4096, device=device)
 output = torch.ops.opbook_jit.rms_norm(input, weight)
 expected = torch.nn.functional.rms_norm(input, (4096,), weight)
 torch.testing.assert_close(output, expected)
-torch.testing.assert_close(output, opbook.rms_norm(input, weight))
+torch.testing.assert_close(output, rms_norm(input, weight))
 print(torch.ops.opbook_jit.rms_norm.default._schema)
 
 # %%

@@ -5,6 +5,8 @@ Compiling a kernel needs no GPU, and the result answers questions that the sourc
 cannot: does it load 16 bytes at a time, how many registers does a thread take, does
 anything spill? Compile the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
 
+It needs torch, nvcc or clang, a clone of the repository, and matplotlib for the chart.
+
 .. topics:: 23 28 85
 """
 
@@ -15,9 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from opbook import codeobjects
-
 SOURCE = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm" / "rms_norm.cu"
+if not SOURCE.is_file():
+    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
+    sys.exit(77)
+try:
+    from opbook import codeobjects
+except ImportError as error:
+    print(f"skipped: needs opbook, built in a clone of its repository: {error}")
+    sys.exit(77)
 CHIPS = {"sm_90": "NVIDIA H100", "gfx942": "AMD MI300X"}
 
 # %%
@@ -37,12 +45,12 @@ if not code:
     sys.exit(77)
 
 # %%
-# One source makes a kernel for each form, each pair of dtypes and each vector width. The
-# first number of a form is how many vectors of a row a thread keeps in registers, the
-# second how many threads a block has at most. The kernel for few rows has its threads in
-# the place of the form. The number after the dtypes is how many elements a thread loads
-# at once: more than one makes 16-byte loads. Below, a name is without ``NoResidual``,
-# which only says that this is not ``add_rms_norm``.
+# One source makes a kernel for each form, each pair of dtypes and each vector width. A
+# form's first number is how many vectors of a row a thread keeps in registers, and its
+# second is how many threads a block has at most. The kernel for few rows has its
+# threads in the place of the form. The number after the dtypes is how many elements a
+# thread loads at once: more than one makes 16-byte loads. Below, a name is without
+# ``NoResidual``, which only says that this is not ``add_rms_norm``.
 
 
 def short(name: str) -> str:
@@ -113,10 +121,10 @@ for target, compiled in code.items():
 
 # %%
 # Registers decide how many threads fit on a chip at once. Blocks of 1024 threads allow
-# 64 on the NVIDIA chip and 128 on the AMD one. The forms with two and with eight vectors
-# have blocks of 256 threads at most. The first is for short rows, many of which are to
-# fit, so its launch bounds hold it to fewer registers. The second keeps a long row, and
-# may take more.
+# 64 on the NVIDIA chip and 128 on the AMD one. The forms with two, three and eight
+# vectors have blocks of 256 threads at most. The first two are for short rows, many of
+# which are to fit, so their launch bounds hold them to fewer registers. The last keeps
+# a long row, and may take more.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

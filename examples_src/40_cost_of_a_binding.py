@@ -5,6 +5,9 @@ The same CPU function is bound to Python three ways: through the LibTorch Stable
 through ``TORCH_LIBRARY``, and through pybind11. They compute the same numbers. They
 differ in what a build costs, and in what PyTorch knows about the result.
 
+It needs torch, a C++ compiler, the folder ``examples_src/sources`` of the repository,
+and matplotlib for the chart.
+
 .. topics:: 30 31 33 51 75
 """
 
@@ -20,7 +23,10 @@ from sysconfig import get_path
 import torch
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
-SOURCES = Path(sys.argv[0]).resolve().parent / "sources"
+SOURCES = Path(sys.argv[0]).resolve().parent / "sources" / "bind_three_ways"
+if not SOURCES.is_dir():
+    print("skipped: needs the folder examples_src/sources of the repository beside it")
+    sys.exit(77)
 COMPILER = shutil.which(get_cxx_compiler().split()[-1])  # no ccache
 if COMPILER is None:
     print("skipped: needs a C++ compiler (install g++)")

@@ -4,6 +4,8 @@
 An operator cannot run faster than memory delivers its data, nor faster than the chip
 computes. Measure both limits, and place operators under them.
 
+It needs torch, opbook, and matplotlib for the chart.
+
 .. topics:: 86 88
 """
 
@@ -16,9 +18,12 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-import opbook
-
-DEVICE = "cuda" if opbook.runs_on_gpu() else "cpu"
+try:
+    from opbook import add_one, linear_gelu, matmul, rms_norm, runs_on_gpu
+except ImportError as error:
+    print(f"skipped: needs opbook, built in a clone of its repository: {error}")
+    sys.exit(77)
+DEVICE = "cuda" if runs_on_gpu() else "cpu"
 # Large enough to leave the caches, small enough to take little time.
 SIDE, ELEMENTS = (8192, 1 << 28) if DEVICE == "cuda" else (512, 6 << 20)
 torch.manual_seed(0)
@@ -76,10 +81,10 @@ def eager_gelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 n, products, places = x.numel(), 2 * SIDE**3, 3 * SIDE**2
 work = {  # operator, the same in eager, inputs, operations, elements moved
-    "add_one": (opbook.add_one, lambda x: x + 1, (x,), n, 2 * n),
-    "rms_norm": (opbook.rms_norm, lambda x: F.rms_norm(x, (4096,)), (x,), 4 * n, 2 * n),
-    "linear_gelu": (opbook.linear_gelu, eager_gelu, (a, b), products, places),
-    "opbook.matmul": (opbook.matmul, torch.mm, (a, b), products, places),
+    "add_one": (add_one, lambda x: x + 1, (x,), n, 2 * n),
+    "rms_norm": (rms_norm, lambda x: F.rms_norm(x, (4096,)), (x,), 4 * n, 2 * n),
+    "linear_gelu": (linear_gelu, eager_gelu, (a, b), products, places),
+    "opbook.matmul": (matmul, torch.mm, (a, b), products, places),
     "torch.mm": (torch.mm, torch.mm, (a, b), products, places),
 }
 points = {}

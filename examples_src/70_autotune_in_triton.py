@@ -5,6 +5,8 @@ A block size that fills the GPU for one shape leaves it idle for another. The tu
 times a list of configs for each shape. Look at what a config changes: the number of
 programs, and the work that the mask throws away.
 
+It needs torch, triton, numpy, opbook, and matplotlib for the chart.
+
 .. topics:: 27
 """
 
@@ -22,12 +24,16 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 if device == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 if importlib.util.find_spec("triton") is None:
-    print("skipped: needs triton (pip install triton)")
+    print("skipped: needs triton (pip install triton numpy)")
     sys.exit(77)
 
 import triton
 
-from opbook.triton.linear import CONFIGS, bucket_of, linear_kernel, tiles_of
+try:
+    from opbook.triton.linear import CONFIGS, bucket_of, linear_kernel, tiles_of
+except ImportError as error:
+    print(f"skipped: needs opbook of this book's repository, on PYTHONPATH: {error}")
+    sys.exit(77)
 
 # %%
 # The kernel computes a tile of ``a @ b.T`` in each program. A config is the size of

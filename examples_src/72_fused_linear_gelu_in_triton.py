@@ -4,6 +4,8 @@
 At its end a program holds the product in fp32 registers. Apply GELU there, and the
 product is never rounded, written and read. See what that does to error and bytes.
 
+It needs torch, triton, numpy, opbook, and matplotlib for the chart.
+
 .. topics:: 20 25
 """
 
@@ -22,13 +24,17 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 if device == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 if importlib.util.find_spec("triton") is None:
-    print("skipped: needs triton (pip install triton)")
+    print("skipped: needs triton (pip install triton numpy)")
     sys.exit(77)
 
 import triton
 import triton.language as tl
 
-import opbook.triton
+try:
+    import opbook.triton
+except ImportError as error:
+    print(f"skipped: needs opbook of this book's repository, on PYTHONPATH: {error}")
+    sys.exit(77)
 
 # %%
 # In small: one program, one tile. ``tl.dot`` multiplies blocks of fp16 and adds up in

@@ -5,6 +5,8 @@ Triton compiles for any chip it knows, on any machine. The result has registers,
 shared memory and instructions to read, before anybody rents the chip. Compile kernels
 of this project for three NVIDIA and three AMD chips and look.
 
+It needs torch, triton, numpy and opbook, and the disassemblers of CUDA and LLVM.
+
 .. topics:: 25 28 45 85
 """
 
@@ -19,15 +21,24 @@ from pathlib import Path
 os.environ["TRITON_INTERPRET"] = "0"  # a kernel made to be interpreted has no code
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # a * b + c may round once
 if importlib.util.find_spec("triton") is None:
-    print("skipped: needs triton (pip install triton)")
+    print("skipped: needs triton (pip install triton numpy)")
     sys.exit(77)
 
 import triton
 import triton.language as tl
 
-from opbook.codeobjects import SHARED_LIMITS, CodeObject, ToolMissing, compile_triton
-from opbook.triton.linear import CONFIGS, linear_kernel
-from opbook.triton.rms_norm import rms_norm_backward_kernel, rms_norm_kernel
+try:
+    from opbook.codeobjects import (
+        SHARED_LIMITS,
+        CodeObject,
+        ToolMissing,
+        compile_triton,
+    )
+    from opbook.triton.linear import CONFIGS, linear_kernel
+    from opbook.triton.rms_norm import rms_norm_backward_kernel, rms_norm_kernel
+except ImportError as error:
+    print(f"skipped: needs opbook of this book's repository, on PYTHONPATH: {error}")
+    sys.exit(77)
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
 FOLDER = Path(tempfile.mkdtemp())

@@ -157,6 +157,51 @@ def saved(x: torch.Tensor, device: str) -> list[str]:
     return faults if same(base, x) else [*faults, "deepcopy"]
 
 
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+COMPLEX = [torch.complex64, torch.complex128]
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.transpose(0, 2),
+    "sliced": lambda t: t[:, ::2],
+    "expanded": lambda t: t[:1].expand(4, -1, -1),
+    "conjugated": lambda t: t.conj(),
+    "negative bit": lambda t: torch._neg_view(t),
+    "0-dim": lambda t: t[1, 2, 3],
+    "empty": lambda t: t[:0],
+}
+
+
+def layouts(x: torch.Tensor, device: str) -> list[str]:
+    """The kernel of ``neg`` takes every dtype and layout."""
+    faults = []
+    for dtype in INTEGERS + FLOATS + COMPLEX:
+        base = torch.arange(60).reshape(3, 4, 5).to(dtype)
+        base = base + 1j if dtype.is_complex else base
+        for name, layout in LAYOUTS.items():
+            if not same(torch.neg(layout(base.to(device))), torch.neg(layout(base))):
+                faults.append(f"{name} of {dtype}")
+    return faults
+
+
+def trained(x: torch.Tensor, device: str) -> list[str]:
+    """A module, an optimizer and a compiled function work on the device."""
+    faults, inputs = [], x.to(device)
+    model = torch.nn.Linear(3, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = (model(inputs) - inputs[:, :1]).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    if not losses[-1] < losses[0]:
+        faults.append("loss")
+    compiled = torch.compile(lambda t: torch.neg(t) + 1, backend="aot_eager")
+    return faults if same(compiled(inputs), 1 - x) else [*faults, "compiled"]
+
+
 def gradients(x: torch.Tensor, device: str) -> list[str]:
     leaf = x.double().to(device).requires_grad_()
     functions = {"neg": torch.neg, "neg twice": lambda t: -(-t * t)}
@@ -186,7 +231,8 @@ def main() -> None:
     sys.argv = [str(SCRIPT)]
     script = runpy.run_path(str(SCRIPT))  # ends the process where it is skipped
     x = torch.arange(6.0).reshape(2, 3)
-    checks = (fallback, views, device_kept, refused, saved, gradients, logged)
+    checks = (fallback, views, device_kept, refused, saved, layouts, trained)
+    checks += (gradients, logged)
     faults = {check.__name__: check(x, "opbook") for check in checks}
     names = subprocess.run(
         ["nm", "--undefined-only", script["objects"][1]],

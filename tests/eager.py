@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -12,6 +13,14 @@ TOLERANCES = {
     torch.float32: (4e-6, 1e-6),
     torch.float64: (1e-14, 1e-14),
 }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How to call an operator, and what eager PyTorch offers for the same."""
+
+    eager: Callable
+    shapes: tuple[tuple[int, ...], ...]
 
 
 def outcome(function: Callable, *args):

@@ -28,15 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
 PARTS += ("benchmarks", "docs/_ext", "README.md", "LICENSE")
 FAULTS = "tests/faults/*.toml"  # a file for each operator
-EMULATOR = "tests/test_gpu_emulator"  # and what follows: a file for some operators
+EMULATOR = "tests/test_gpu_emulator.py"
+ON_THE_EMULATOR = (EMULATOR, "_kernel.py")
 TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 
 
 class Mutant(NamedTuple):
     """One fault: the text ``old`` of ``file``, which occurs once, becomes ``new``.
 
-    Unless ``tests`` says otherwise, the emulator's tests look for faults of *.h and
-    *.cu, tests/test_NAME*.py for those of NAME_op.cpp and NAME.py.
+    Unless ``tests`` says otherwise, tests/test_NAME_kernel.py looks for faults of
+    NAME.h and NAME.cu, the other tests/test_NAME*.py for those of NAME_op.cpp and
+    NAME.py.
     """
 
     name: str
@@ -48,13 +50,9 @@ class Mutant(NamedTuple):
 
     @property
     def rebuilds_library(self) -> bool:
-        """Whether the tests run the fault from the library."""
-        return self.needs_library and self.file.startswith("csrc/")
-
-    @property
-    def needs_library(self) -> bool:
-        """The emulator's tests compile what they run."""
-        return not self.arguments()[0].startswith(EMULATOR)
+        """Whether the tests run the fault from the library, not on the emulator."""
+        on_emulator = self.arguments()[0].endswith(ON_THE_EMULATOR)
+        return self.file.startswith("csrc/") and not on_emulator
 
     def arguments(self) -> list[str]:
         """The tests that should notice, as arguments of pytest."""
@@ -63,10 +61,11 @@ class Mutant(NamedTuple):
         path = Path(self.file)
         operator = path.stem.removesuffix("_op")
         if path.suffix in {".h", ".cu"} and self.gpus == 0:
-            is_shared = path.parent.name == "csrc"
-            of_operator = [] if is_shared else ["-k", operator]
-            return [*_files(f"{EMULATOR}*.py"), *of_operator]
-        return _files(f"tests/test_{operator}*.py")
+            if path.parent.name == "csrc":  # all of them share it
+                return [EMULATOR, *_files("tests/test_*_kernel.py")]
+            return _files(f"tests/test_{operator}_kernel.py")
+        found = _files(f"tests/test_{operator}*.py")
+        return [name for name in found if not name.endswith(ON_THE_EMULATOR)]
 
 
 class Verdict(NamedTuple):
@@ -101,7 +100,7 @@ class Copy:
             return Verdict(mutant, "broken", what)
         try:
             path.write_text(text.replace(mutant.old, mutant.new))
-            if mutant.needs_library and (error := self._build(mutant.rebuilds_library)):
+            if error := self._build(mutant.rebuilds_library):
                 return Verdict(mutant, "broken", f"does not compile: {error}")
             status, by = self.run_tests(mutant.arguments())
         finally:
@@ -131,8 +130,7 @@ class Copy:
 
     def check_unbroken(self, files: list[str]) -> str:
         """Run the tests without a fault; return what is wrong."""
-        needs_library = any(not file.startswith(EMULATOR) for file in files)
-        if needs_library and (error := self._build()):
+        if error := self._build():
             return f"the library does not compile: {error}"
         status, by = self.run_tests(files, timeout=10 * TIMEOUT)
         return "" if status == "survived" else f"fails without a fault: {by}"

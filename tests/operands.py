@@ -7,6 +7,8 @@ from eager import TOLERANCES
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # A tail of a vector, of a warp of 32 and of 64, of a block, and none.
 HIDDEN = (1, 31, 33, 127, 128, 1025, 4096)
+# A part of a warp, a warp, and two a row; a block's last rows are behind the last one.
+SHORT = [(259, 8), (301, 24), (300, 200), (257, 256), (259, 520), (263, 5), (259, 33)]
 
 
 def not_written(*shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -17,6 +19,11 @@ def not_written(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that sums run in."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """In fp64."""
+    return None if tensor is None else tensor.double()
 
 
 def weights(hidden: int, dtype: torch.dtype) -> tuple[torch.Tensor | None, ...]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import opbook
-from eager import assert_same_outcome, outcome
+from eager import Sample, assert_same_outcome, outcome
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
@@ -21,6 +21,9 @@ OTHER_DTYPES = (
 
 def eager(input):
     return input + 1
+
+
+SAMPLES = {"add_one": Sample(eager, ((3, 8),))}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

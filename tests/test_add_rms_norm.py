@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import opbook
-from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
+from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
@@ -22,6 +22,9 @@ def eager(input, residual, weight=None, eps=None):
     """Ask PyTorch: two operators."""
     sum = input + residual
     return F.rms_norm(sum, sum.shape[-1:], weight, eps), sum
+
+
+SAMPLES = {"add_rms_norm": Sample(eager, ((3, 8), (3, 8)))}
 
 
 def assert_equals_eager(input, residual, weight=None, eps=None):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 CHILD = Path(__file__).with_name("backend_child.py")
-CHECKS = ("fallback", "views", "device_kept", "refused", "saved", "gradients", "logged")
+CHECKS = ("fallback", "views", "device_kept", "refused", "saved", "layouts", "trained")
+CHECKS += ("gradients", "logged")
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import opbook
 from called import Called, NoGradient
-from eager import TOLERANCES, assert_close, assert_same_outcome, outcome
+from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
 from emulated import build, missing_tool
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
@@ -30,6 +30,9 @@ OPS = {
 def eager(input, weight, bias=None, approximate="none"):
     """Ask PyTorch."""
     return F.gelu(F.linear(input, weight, bias), approximate=approximate)
+
+
+SAMPLES = {"linear_gelu": Sample(eager, ((3, 8), (4, 8)))}
 
 
 def assert_like_eager(input, weight, bias=None, approximate="none"):

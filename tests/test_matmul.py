@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import opbook
-from eager import assert_same_outcome, outcome
+from eager import Sample, assert_same_outcome, outcome
 from gpu import needs_gpu, on_a_busy_stream
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -15,6 +15,7 @@ VERSIONS = {
 # Rows, inner, columns: tails of the 16 x 16 tiles on every side, and none.
 SHAPES = [(1, 1, 1), (16, 16, 16), (15, 17, 33), (64, 200, 48), (1, 1000, 3)]
 EMPTY = [(0, 5, 4), (3, 0, 4), (3, 5, 0), (0, 0, 0)]
+SAMPLES = {"matmul": Sample(torch.mm, ((3, 8), (8, 4)))}
 
 
 def assert_within_rounding(actual, input, other):

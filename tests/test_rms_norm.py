@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import opbook
-from eager import assert_close, assert_same_outcome, outcome
+from eager import Sample, assert_close, assert_same_outcome, outcome
 from gpu import needs_gpu, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
@@ -20,6 +20,14 @@ NAN, INF = float("nan"), float("inf")
 def eager(input, weight=None, eps=None):
     """Ask PyTorch: the shape argument is always the last dimension."""
     return F.rms_norm(input, input.shape[-1:], weight, eps)
+
+
+# [samples]
+SAMPLES = {
+    "rms_norm": Sample(eager, ((3, 8),)),
+    "rms_norm_": Sample(lambda input: input.copy_(eager(input)), ((3, 8),)),
+}
+# [/samples]
 
 
 # [correct]

@@ -49,6 +49,11 @@ def layer_of(input):
     return weight.to(input.dtype), bias.to(input.dtype)
 
 
+def heads_of(input):
+    """One head of 4 rows, as query, key and value."""
+    return (input.repeat(1, 2)[None, None],) * 3
+
+
 def rms_norm(input, weight, eps=1e-6):
     return F.rms_norm(input, input.shape[-1:], weight, eps)
 
@@ -83,6 +88,13 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 CALLS = {case.schema: case.inputs for case in CASES.values()} | {
     namespace.scale_.default: lambda x: (x, 2.0),
     namespace.dropout.default: lambda x: (x, 0.5, 3),
+    namespace.attention.default: lambda x: (*heads_of(x), False, 0.5),
+    namespace.attention_backward.default: lambda x: (
+        *heads_of(x)[:1] * 5,
+        heads_of(x)[0][..., 0].float(),
+        False,
+        0.5,
+    ),
     namespace.softmax_backward.default: lambda x: (x, x),
     namespace.rms_norm_backward.default: lambda x: (x, x, x[0], x[:, 0].float()),
 }
@@ -386,6 +398,15 @@ def test_softmax_of_minus_inf_in_the_first_block():
 in_place = pytest.mark.parametrize(
     "function", [ops.scale_, namespace.scale_], ids=["scale_", "torch.ops"]
 )
+
+
+@pytest.mark.parametrize("function", [ops.scale, ops.scale_], ids=["scale", "scale_"])
+def test_scale_refuses_a_factor_whose_gradient_it_would_lose(function):
+    x = torch.ones(3, device=DEVICE)
+    for factor in (torch.tensor(2.0, requires_grad=True), "2", None, x):
+        with pytest.raises(TypeError, match=r"factor must be a real number, or a"):
+            function(x, factor)
+    assert function(x, torch.tensor(2.0)).tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize("layout", [n for n in LAYOUTS if not n.startswith("expanded")])

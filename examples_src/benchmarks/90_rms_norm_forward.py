@@ -4,12 +4,17 @@
 RMSNorm reads each element once and writes one. It can hardly be faster than a copy of
 the same tensor, and that is what to hold it against: a time alone does not say whether
 the machine could do better.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import results
@@ -43,7 +48,7 @@ print(rms_norm)
 # order drawn anew each time. Events around the call give its time; the reading or
 # writing before it goes on until Python has launched the call, so that no launch is in
 # it. Each call allocates its output, the copy too. The code is in
-# ``benchmarks/gpu/clock.py``.
+# ``benchmarks/gpu/speed.py``.
 #
 # Kernels are tuned on some shapes, so those say little about others. A run also draws
 # shapes at random, and each recording has other ones; its seed is kept with the
@@ -55,8 +60,9 @@ print(charts.summary(rms_norm, *TASKS))
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# Now all contenders on the chosen shapes, by the clean clock. A dot is the least traffic of the call over its median time: the input, the output
-# and the weight, once each. The line at 100 % is the fastest copy of the run. A dot
+# Now all contenders on the chosen shapes, by the clean clock. A dot is the least
+# traffic of the call over its median time: the input, the output and the weight, once
+# each. The line at 100 % is the fastest copy of the run. A dot
 # near the line leaves nothing to gain. One far to the left moves data twice, or waits.
 #
 # A dot beyond 100 % does not mean that a kernel moves bytes faster than memory can. A

@@ -4,12 +4,17 @@
 The backward pass has two results. The gradient of the input needs a sum along each row,
 the gradient of the weight a sum down all rows. Both read the same two tensors, and the
 question is whether a kernel reads them once.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import results

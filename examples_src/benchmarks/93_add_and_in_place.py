@@ -4,12 +4,17 @@
 In a transformer an addition comes before almost every RMSNorm. Alone, the addition
 writes the sum and RMSNorm reads it again. One kernel for both skips that read. Writing
 the result over the input skips nothing, but needs no second tensor.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import results

@@ -4,12 +4,17 @@
 A linear layer with GELU is a matrix product and a little more. The product is bound by
 arithmetic. The little more is bound by memory, unless it happens before the product is
 written. So hold the whole layer against the product alone.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import results

@@ -3,12 +3,17 @@
 
 One picture for all: how much an operator computes for each byte that it has to move,
 and how fast it does. It tells at once which limit an operator is near.
+
+It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
 
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().parents[2] / "benchmarks" / "gpu"
+if not folder.is_dir():
+    print("skipped: needs benchmarks/gpu of a clone: run it in examples_src/benchmarks")
+    sys.exit(77)
 sys.path.insert(0, str(folder))
 import charts
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
-"""Gradients for reverse mode that refuse every other mode, and say which operator does.
+"""Gradients for reverse mode that cost little, and a refusal of every other mode.
 
 ``torch.library.register_autograd`` knows reverse mode alone. In forward mode its kernel
-returns results without a tangent, which reads as a derivative of zero.
+returns results without a tangent, which reads as a derivative of zero. Its kernel is
+also Python code, which the dispatcher runs even if no gradient is wanted.
 """
 
 import functools
@@ -10,17 +11,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch._library.autograd import Info, make_autograd_impl
+from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
 
 
+# [register]
 def register_autograd(
     name: str, backward: Callable | None, /, *, setup_context: Callable | None = None
-) -> None:
+) -> Callable:
     """Register a gradient, as :func:`torch.library.register_autograd` does.
-
-    A call that needs no gradient takes a shorter way than PyTorch's, which saves more
-    than the question for tangents costs.
 
     Args:
         name: With namespace: ``"opbook::add_one"``. A ``custom_op`` works too; its
@@ -28,38 +28,103 @@ def register_autograd(
         backward: As there. ``None`` refuses reverse mode as well.
         setup_context: As there.
 
+    Returns:
+        A function that calls the operator with all its arguments in order. If nobody
+        watches the call, it decides here whether there is a gradient, and the
+        dispatcher's detour through Python is saved.
+
     The operator will raise:
         NotImplementedError: An input has a tangent (``torch.func.jvp``, ``jacfwd``,
             ``torch.autograd.forward_ad``), or is differentiated by ``torch.func``
             (``grad``, ``vjp``, ``jacrev``, ``hessian``).
     """
     namespace, _, opname = name.partition("::")
-    op = getattr(getattr(torch.ops, namespace), opname).default
-    differentiable = make_autograd_impl(op, Info(backward, setup_context))
+    packet = getattr(getattr(torch.ops, namespace), opname)
+    op = packet.default
+    run = _differentiable(op, backward, setup_context)
 
-    def kernel(keyset, *args, **kwargs):
+    def kernel(*args):
         if forward_ad._current_level >= 0:  # inside of a dual level, or of jvp
             refuse_tangents(name, *args)
-        if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*args)):
-            with torch._C._AutoDispatchBelowAutograd():
-                keyset = keyset & torch._C._after_autograd_keyset
-                return op.redispatch(keyset, *args, **kwargs)
-        if torch._C._are_functorch_transforms_active():
+        if torch._C._are_functorch_transforms_active() and _wants_gradient(args):
             raise NotImplementedError(
                 f"{name} cannot be differentiated by torch.func (grad, vjp, jacrev, "
                 "hessian): use torch.autograd.grad or backward()"
             )
-        return differentiable(keyset, *args, **kwargs)
+        return run(*args)
 
-    options = {"with_keyset": True, "allow_override": True}
+    def call(*args):
+        return packet(*args) if _is_watched(args) else run(*args)
+
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         # "Overriding a previously registered kernel": custom_op made one without this.
-        _library(namespace).impl(opname, kernel, "Autograd", **options)
+        _library(namespace).impl(opname, kernel, "Autograd", allow_override=True)
+    return call
+
+
+# [/register]
 
 
 @functools.cache  # what is registered through a library ends with it
 def _library(namespace: str) -> torch.library.Library:
     return torch.library.Library(namespace, "IMPL")
+
+
+# [run]
+def _differentiable(
+    op: Callable, backward: Callable | None, setup_context: Callable | None
+) -> Callable:
+    """The operator below autograd, with a gradient if an input wants one."""
+
+    def forward(ctx, *args):
+        with torch._C._AutoDispatchBelowAutograd():
+            output = op(*args)
+        if setup_context is not None:
+            setup_context(ctx, args, output)
+        return output
+
+    def refuse(ctx, *grads):
+        raise RuntimeError(
+            f"Trying to backward through {op} but no autograd formula was registered"
+        )
+
+    methods = {"forward": forward, "backward": backward or refuse}
+    function = type(
+        op.name().replace("::", "_"),
+        (torch.autograd.Function,),
+        {key: staticmethod(method) for key, method in methods.items()},
+    )
+
+    # Function.apply asks for torch.func and setup_context, which is known here.
+    apply = super(torch.autograd.Function, function).apply
+    defaults = [argument.default_value for argument in op._schema.arguments]
+
+    def run(*args):
+        if _wants_gradient(args):
+            # The dispatcher leaves out trailing arguments that equal their defaults.
+            return apply(*unwrap_dead_wrappers(args), *defaults[len(args) :])
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*args)
+
+    return run
+
+
+def _wants_gradient(args) -> bool:
+    return torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+
+
+def _is_watched(args) -> bool:
+    """Whether somebody between the caller and the kernel has to see the operator."""
+    return (
+        torch.compiler.is_compiling()
+        or has_torch_function(args)  # a subclass, or a mode
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._is_tracing()
+    )
+
+
+# [/run]
 
 
 def refuse_tangents(name: str, *args) -> None:

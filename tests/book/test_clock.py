@@ -9,8 +9,8 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
-import clock  # found through the line above
-import report
+import report  # found through the line above
+from clock import speed
 
 NAMES = ("first", "second", "third")
 
@@ -19,8 +19,8 @@ NAMES = ("first", "second", "third")
 def log(monkeypatch) -> list[str]:
     """What happens, in words; a flush is one of them."""
     happened = []
-    monkeypatch.setattr(clock, "GPU", False)
-    monkeypatch.setattr(clock, "flush", lambda: happened.append("flush"))
+    monkeypatch.setattr(speed, "GPU", False)
+    monkeypatch.setattr(speed, "flush", lambda: happened.append("flush"))
     return happened
 
 
@@ -49,7 +49,7 @@ def gpu(log, monkeypatch) -> list[str]:
             assert not end.is_start
             return 0.002
 
-    monkeypatch.setattr(clock, "GPU", True)
+    monkeypatch.setattr(speed, "GPU", True)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     return log
 
@@ -65,7 +65,7 @@ def turns_of(log: list[str]) -> list[str]:
 
 
 def test_everybody_has_one_turn_a_round(log):
-    times = clock.in_turns(logged(log), rounds=5)
+    times = speed.in_turns(logged(log), rounds=5)
     assert [len(times[name]) for name in NAMES] == [5, 5, 5]
     turns = iter(turns_of(log))
     for a_round in zip(turns, turns, turns, strict=True):
@@ -73,22 +73,22 @@ def test_everybody_has_one_turn_a_round(log):
 
 
 def test_nobody_always_follows_the_same_one(log):
-    clock.in_turns(logged(log), rounds=20)
+    speed.in_turns(logged(log), rounds=20)
     pairs = set(itertools.pairwise(turns_of(log)))
     assert len({pair for pair in pairs if pair[0] != pair[1]}) == 6
 
 
 def test_a_flush_comes_before_each_call_or_what_is_asked_for(log):
-    clock.in_turns(logged(log), rounds=2)
+    speed.in_turns(logged(log), rounds=2)
     assert set(log[::2]) == {"flush"}
     log.clear()
     own = {name: lambda name=name: log.append(f"before {name}") for name in NAMES}
-    clock.in_turns(logged(log), 2, own)
+    speed.in_turns(logged(log), 2, own)
     assert log[::2] == [f"before {name}" for name in log[1::2]]
 
 
 def test_the_second_clock_finds_a_cache_that_was_written(log, monkeypatch):
-    monkeypatch.setattr(clock, "fill", lambda: log.append("fill"))
+    monkeypatch.setattr(speed, "fill", lambda: log.append("fill"))
     found = clock.take_turns(logged(log), rounds=3)
     assert set(found["first"]) == {"median", "p95", "dirty median", "dirty p95"}
     half = len(log) // 2
@@ -97,7 +97,7 @@ def test_the_second_clock_finds_a_cache_that_was_written(log, monkeypatch):
 
 
 def test_a_call_is_waited_for_before_the_next(gpu):
-    assert clock.one_call(lambda: gpu.append("call"), clock.flush) == 2
+    assert speed.one_call(lambda: gpu.append("call"), speed.flush) == 2
     assert gpu == ["flush", "event", "call", "event", "wait"]
 
 
@@ -106,7 +106,7 @@ def test_a_launch_that_a_flush_does_not_hide_is_taken_again_behind_more(
 ):
     late = iter([True, True, False])
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: next(late))
-    clock.one_call(lambda: gpu.append("call"), clock.flush)
+    speed.one_call(lambda: gpu.append("call"), speed.flush)
     assert gpu.count("call") == 3
     assert gpu.count("flush") == 1 + 2 + 3
 
@@ -114,7 +114,7 @@ def test_a_launch_that_a_flush_does_not_hide_is_taken_again_behind_more(
 def test_a_launch_that_nothing_hides_has_no_time(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: True)
     with pytest.raises(RuntimeError, match="before the call is launched"):
-        clock.one_call(lambda: gpu.append("call"), clock.flush)
+        speed.one_call(lambda: gpu.append("call"), speed.flush)
 
 
 def test_a_contender_whose_launch_nothing_hides_is_left_out_of_the_run(
@@ -123,9 +123,8 @@ def test_a_contender_whose_launch_nothing_hides_is_left_out_of_the_run(
     def make(name: str):
         return lambda: gpu.append(name) or torch.zeros(1)
 
-    monkeypatch.setattr(clock, "flush_buffer", lambda: torch.zeros(1))
+    monkeypatch.setattr(speed, "flush_buffer", lambda: torch.zeros(1))
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: gpu[-2] == "second")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     table = {name: lambda name=name: name for name in NAMES}
     run = report.Report("toys")
     calls, _ = run.prepare(table, make, [(None, torch.zeros(1))], task="toy")
@@ -147,8 +146,8 @@ def test_a_result_lives_until_others_have_their_place(gpu):
         return result
 
     for _ in range(40):
-        clock.one_call(call, clock.flush)
+        speed.one_call(call, speed.flush)
     assert alive() > len(NAMES)
     assert alive() < 40
-    clock.in_turns(logged(gpu), rounds=1)
+    speed.in_turns(logged(gpu), rounds=1)
     assert alive() == 0

@@ -164,12 +164,13 @@ def test_a_library_for_another_python_is_named(copy):
 def test_the_import_error_names_the_doctor(copy):
     shutil.copy(PACKAGE / "__init__.py", copy / "opbook")
     failed = subprocess.run(
-        [sys.executable, "-m", "opbook.doctor"],
+        [sys.executable, "-c", "import opbook; opbook.rms_norm"],
         cwd=copy,
         env=os.environ | {"PYTHONPATH": str(copy / "path")},
         capture_output=True,
         text=True,
     )
+    assert "opbook.rms_norm is written in C++" in failed.stderr
     assert "No module named 'opbook._C'" in failed.stderr
     assert f"run: python {copy}/opbook/doctor.py" in failed.stderr
 

@@ -661,6 +661,14 @@ def test_failing_command_keeps_the_old_recording_and_others_go_on(book, capfd):
     assert (book.root / "docs/recordings/after.json").exists()
 
 
+def test_what_nobody_has_recorded_yet_is_shown_without_a_result(book):
+    book.write("docs/recordings.toml", MANIFEST)
+    book.write("csrc/a.cu", "int a;\n")
+    book.page("```{recorded} pair\n```")
+    assert origins(book.passes()) == ["not_run"]
+    assert "not run · not recorded on a GPU yet" in book.html()
+
+
 def test_recording_is_stale_for_new_file_or_command(book):
     book.write("csrc/a.cu", "int a;\n")
     book.write("docs/recordings.toml", MANIFEST)
@@ -831,7 +839,8 @@ def test_manifest_fits_the_recordings():
         sources = recording["sources"]
         plays = [entry[key] for key in ("script", "notebook") if key in entry]
         named = [*entry.get("sources", []), *plays]
-        unnamed = [s for s in sources if not any(is_in(s, n) for n in named)]
+        there = [s for s in sources if (root / s).exists()]  # the others have moved
+        unnamed = [s for s in there if not any(is_in(s, n) for n in named)]
         # One that was named since makes the recording stale, and the page says so.
         known = [*sources, *record.changes(file.stem, recording)]
         unused = [n for n in named if not any(is_in(s, n) for s in known)]

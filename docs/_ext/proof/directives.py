@@ -10,7 +10,7 @@ from docutils.parsers.rst import directives
 from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 from sphinx.util.docutils import SphinxDirective
 
-from . import evidence, page, projects, run
+from . import evidence, page, projects, record, run
 from .evidence import relative
 from .origins import RECORDINGS
 from .page import Result
@@ -106,7 +106,10 @@ def recorded(name: str, recording: dict) -> list[nodes.literal_block]:
 
 
 class Recorded(SphinxDirective):
-    """Show a command and its output as recorded on the device that is named."""
+    """Show a command and its output as recorded on the device that is named.
+
+    Of what nobody has recorded yet, the command is shown.
+    """
 
     required_arguments = 1
 
@@ -114,6 +117,10 @@ class Recorded(SphinxDirective):
         name = self.arguments[0]
         file = RECORDINGS / f"{name}.json"
         self.env.note_dependency(str(file))
+        if not file.exists() and (entry := record.manifest().get(name)):
+            return [
+                code(f"$ {entry.command}", "console", {"how": "recorded", "name": name})
+            ]
         try:
             recording = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

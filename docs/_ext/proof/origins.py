@@ -98,6 +98,8 @@ def _notebook(claim: dict) -> Origin:
 
 def _recorded(claim: dict) -> Origin:
     file = RECORDINGS / f"{claim['name']}.json"
+    if not file.exists():
+        return Origin("not_run", reason="not recorded on a GPU yet")
     recording = json.loads(file.read_text(encoding="utf-8"))
     fresh = not changes(claim["name"], recording)
     source = evidence.relative(file) or file.name

@@ -22,7 +22,7 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path += [str(HERE.parent), str(ROOT / "benchmarks" / "gpu")]
+sys.path.append(str(ROOT / "benchmarks" / "gpu"))
 import clock  # noqa: E402  found through the line above
 import nvcc  # noqa: E402
 

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from opbook.checks import check_strided
+from opbook.checks import FLOATING, check_strided, check_tensor
 from opbook.forward_mode import register_autograd
-
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 # [interface]
@@ -29,14 +27,11 @@ def add_one(input: Tensor) -> Tensor:
         >>> opbook.add_one(torch.tensor([1.0, 2.5]))
         tensor([2.0000, 3.5000])
     """
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"opbook.add_one: input must be a Tensor, but got {type(input).__name__}"
-        )
+    check_tensor("opbook.add_one", "input", input)
     if input.dtype not in FLOATING:
         return input + 1
     check_strided("opbook.add_one", "input", input)
-    return torch.ops.opbook.add_one(input)
+    return _call_add_one(input)
 
 
 # [/interface]
@@ -56,5 +51,5 @@ def _backward(ctx, grad: Tensor) -> Tensor:
     return grad
 
 
-register_autograd("opbook::add_one", _backward)
+_call_add_one = register_autograd("opbook::add_one", _backward)
 # [/autograd]

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from opbook.checks import check_strided, needs_grad
+from opbook.checks import accumulate_dtype, check_strided, check_tensor, needs_grad
 from opbook.forward_mode import register_autograd
 from opbook.ops.rms_norm import (
-    _accumulate_dtype,
-    _check_kinds,
-    _check_shapes,
-    _differentiable_gradients,
+    call_backward,
+    check_kinds,
+    check_shapes,
+    differentiable_gradients,
     rms_norm,
 )
 
@@ -50,20 +50,16 @@ def add_rms_norm(
         >>> opbook.add_rms_norm(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 3.0]))
         (tensor([0.8485, 1.1314]), tensor([3., 4.]))
     """
-    _check_kinds(input, weight, eps, "opbook.add_rms_norm")
-    if not isinstance(residual, Tensor):
-        raise TypeError(
-            "opbook.add_rms_norm: residual must be a Tensor, "
-            f"but got {type(residual).__name__}"
-        )
+    check_kinds(input, weight, eps, "opbook.add_rms_norm")
+    check_tensor("opbook.add_rms_norm", "residual", residual)
     if input.is_complex():
         _check_residual(input, residual)
         sum = (input + residual).contiguous()
         return rms_norm(sum, weight, eps), sum
     check_strided("opbook.add_rms_norm", "residual", residual)
     if needs_grad(input, residual, weight):
-        return torch.ops.opbook.add_rms_norm_forward(input, residual, weight, eps)[:2]
-    return torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
+        return _call_forward(input, residual, weight, eps)[:2]
+    return _call_add_rms_norm(input, residual, weight, eps)
 
 
 # [/interface]
@@ -90,7 +86,7 @@ def _check_residual(input: Tensor, residual: Tensor) -> None:
 # [fake]
 @torch.library.register_fake("opbook::add_rms_norm")
 def _(input, residual, weight=None, eps=None):
-    _check_shapes(input, weight, "opbook::add_rms_norm")
+    check_shapes(input, weight, "opbook::add_rms_norm")
     _check_residual(input, residual)
     return input.new_empty(input.shape), input.new_empty(input.shape)
 
@@ -98,7 +94,7 @@ def _(input, residual, weight=None, eps=None):
 @torch.library.register_fake("opbook::add_rms_norm_forward")
 def _(input, residual, weight=None, eps=None):
     output, sum = torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
-    rrms = input.new_empty(input.shape[:-1], dtype=_accumulate_dtype(input))
+    rrms = input.new_empty(input.shape[:-1], dtype=accumulate_dtype(input))
     return output, sum, rrms
 
 
@@ -127,16 +123,16 @@ def _gradients(ctx, grad_output, grad_sum, sum, weight, rrms):
     """Both inputs have the gradient of the sum."""
     if grad_output is None:
         return grad_sum, grad_sum, None, None
-    need_input, need_residual, need_weight = _needs(ctx)
+    need_input, need_residual, need_weight = ctx.needs_input_grad[:3]
     needed = need_input or need_residual, need_weight
     if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
-        grad_input, grad_weight = _differentiable_gradients(
+        grad_input, grad_weight = differentiable_gradients(
             needed, grad_output, sum, weight, ctx.eps
         )
         if grad_sum is not None:
             grad_input = grad_input + grad_sum
     else:
-        grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
+        grad_input, grad_weight = call_backward(
             grad_output, sum, weight, rrms, *needed, grad_sum
         )
     return (
@@ -147,12 +143,7 @@ def _gradients(ctx, grad_output, grad_sum, sum, weight, rrms):
     )
 
 
-def _needs(ctx) -> tuple[bool, bool, bool]:
-    """Who wants a gradient; a weight left out is not listed."""
-    return (*ctx.needs_input_grad, False)[:3]
-
-
-register_autograd(
+_call_forward = register_autograd(
     "opbook::add_rms_norm_forward", _backward_forward, setup_context=_setup_forward
 )
 # [/autograd]
@@ -174,4 +165,6 @@ def _backward(ctx, grad_output, grad_sum):
     return _gradients(ctx, grad_output, grad_sum, sum, weight, rrms)
 
 
-register_autograd("opbook::add_rms_norm", _backward, setup_context=_setup)
+_call_add_rms_norm = register_autograd(
+    "opbook::add_rms_norm", _backward, setup_context=_setup
+)

@@ -65,10 +65,8 @@ def linear_gelu(
         return F.gelu(F.linear(input, weight, bias), approximate=approximate)
     tanh_form = _is_tanh_form(approximate)
     if needs_grad(input, weight, bias):
-        return torch.ops.opbook.linear_gelu_for_backward(
-            input, weight, bias, tanh_form
-        )[0]
-    return torch.ops.opbook.linear_gelu(input, weight, bias, tanh_form)
+        return _call_for_backward(input, weight, bias, tanh_form)[0]
+    return _call_linear_gelu(input, weight, bias, tanh_form)
 
 
 # [/interface]
@@ -246,7 +244,9 @@ def _as_matrix(tensor: Tensor) -> Tensor:
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
-register_autograd("opbook::linear_gelu_for_backward", _backward, setup_context=_save)
+_call_for_backward = register_autograd(
+    "opbook::linear_gelu_for_backward", _backward, setup_context=_save
+)
 # [/backward]
 
 
@@ -267,7 +267,7 @@ def _recompute_and_backward(ctx, grad_output):
     return *_linear_backward(ctx, grad, input, weight), None
 
 
-register_autograd(
+_call_linear_gelu = register_autograd(
     "opbook::linear_gelu", _recompute_and_backward, setup_context=_save_inputs
 )
 # [/recompute]

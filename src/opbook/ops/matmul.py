@@ -1,12 +1,12 @@
 """matmul: interface, fake kernel and gradient of ``torch.ops.opbook.matmul``."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from opbook.checks import check_strided
+from opbook.checks import FLOATING, check_strided, check_tensor
 from opbook.forward_mode import register_autograd
-
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 # [interface]
@@ -34,16 +34,12 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         tensor([[11.]])
     """
     for name, argument in (("input", input), ("other", other)):
-        if not isinstance(argument, Tensor):
-            raise TypeError(
-                f"opbook.matmul: {name} must be a Tensor, "
-                f"but got {type(argument).__name__}"
-            )
+        check_tensor("opbook.matmul", name, argument)
     if input.dtype not in FLOATING:
         return torch.mm(input, other)
     check_strided("opbook.matmul", "input", input)
     check_strided("opbook.matmul", "other", other)
-    return torch.ops.opbook.matmul(input, other)
+    return _call_matmul(input, other)
 
 
 # [/interface]
@@ -96,12 +92,16 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     input, other = ctx.saved_tensors
     need_input, need_other = ctx.needs_input_grad
     return (
-        torch.ops.opbook.matmul(grad, other.t()) if need_input else None,
-        torch.ops.opbook.matmul(input.t(), grad) if need_other else None,
+        _call_matmul(grad, other.t()) if need_input else None,
+        _call_matmul(input.t(), grad) if need_other else None,
     )
 
 
-for _name in ("opbook::matmul", "opbook::matmul_naive"):
-    torch.library.register_fake(_name, _fake)
-    register_autograd(_name, _backward, setup_context=_setup_context)
+def _register(name: str) -> Callable:
+    torch.library.register_fake(name, _fake)
+    return register_autograd(name, _backward, setup_context=_setup_context)
+
+
+_call_matmul = _register("opbook::matmul")
+_register("opbook::matmul_naive")
 # [/autograd]

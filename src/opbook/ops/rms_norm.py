@@ -3,7 +3,14 @@
 import torch
 from torch import Tensor
 
-from opbook.checks import FLOATING, check_strided, is_number, needs_grad
+from opbook.checks import (
+    FLOATING,
+    accumulate_dtype,
+    check_strided,
+    check_tensor,
+    is_number,
+    needs_grad,
+)
 from opbook.forward_mode import refuse_tangents, register_autograd
 
 
@@ -42,13 +49,13 @@ def rms_norm(
         >>> opbook.rms_norm(torch.tensor([3.0, 4.0]), eps=0.0)
         tensor([0.8485, 1.1314])
     """
-    _check_kinds(input, weight, eps)
+    check_kinds(input, weight, eps)
     if input.is_complex():
         return torch.nn.functional.rms_norm(input, input.shape[-1:], weight, eps)
     if needs_grad(input, weight):
         # The second output is for backward; callers never see it.
-        return torch.ops.opbook.rms_norm_forward(input, weight, eps)[0]
-    return torch.ops.opbook.rms_norm(input, weight, eps)
+        return _call_forward(input, weight, eps)[0]
+    return _call_rms_norm(input, weight, eps)
 
 
 # [/interface]
@@ -75,7 +82,7 @@ def rms_norm_(
         RuntimeError: Also for a leaf that requires grad, an expanded ``input``, or a
             ``weight`` inside ``input``.
     """
-    _check_kinds(input, weight, eps, "opbook.rms_norm_")
+    check_kinds(input, weight, eps, "opbook.rms_norm_")
     if input.is_complex():
         return input.copy_(rms_norm(input, weight, eps))
     torch.ops.opbook.rms_norm_(input, weight, eps)
@@ -86,14 +93,10 @@ def rms_norm_(
 
 
 # [kinds]
-def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
+def check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
     """Raise the kind of error eager raises, which C++ behind a stable ABI cannot."""
-    if not isinstance(input, Tensor):
-        raise TypeError(f"{op}: input must be a Tensor, but got {type(input).__name__}")
-    if not (weight is None or isinstance(weight, Tensor)):
-        raise TypeError(
-            f"{op}: weight must be a Tensor or None, but got {type(weight).__name__}"
-        )
+    check_tensor(op, "input", input)
+    check_tensor(op, "weight", weight, optional=True)
     if not (eps is None or is_number(eps)):
         raise TypeError(
             f"{op}: eps must be a real number or None, but got {type(eps).__name__}"
@@ -113,7 +116,7 @@ def _check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
 
 
 # [fake]
-def _check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
+def check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
     """Raise the real kernel's errors."""
     torch._check(
         input.dim() >= 1,
@@ -149,7 +152,7 @@ def _check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
 @torch.library.register_fake("opbook::rms_norm")
 def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Shape, dtype, device and strides of the result."""
-    _check_shapes(input, weight)
+    check_shapes(input, weight)
     return input.new_empty(input.shape)
 
 
@@ -157,14 +160,10 @@ def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> 
 
 
 # [fake_gradient]
-def _accumulate_dtype(input: Tensor) -> torch.dtype:
-    return torch.float64 if input.dtype == torch.float64 else torch.float32
-
-
 @torch.library.register_fake("opbook::rms_norm_forward")
 def _(input, weight=None, eps=None):
     output = torch.ops.opbook.rms_norm(input, weight, eps)
-    return output, input.new_empty(input.shape[:-1], dtype=_accumulate_dtype(input))
+    return output, input.new_empty(input.shape[:-1], dtype=accumulate_dtype(input))
 
 
 @torch.library.register_fake("opbook::rms_norm_backward")
@@ -173,13 +172,13 @@ def _(grad, input, weight, rrms, need_input, need_weight, added=None):
     if need_weight and weight is not None:
         return grad_input, weight.new_empty(weight.shape)
     same = weight is not None and weight.dtype == input.dtype
-    dtype = input.dtype if same else _accumulate_dtype(input)
+    dtype = input.dtype if same else accumulate_dtype(input)
     return grad_input, input.new_empty((0,), dtype=dtype)
 
 
 @torch.library.register_fake("opbook::rms_norm_")
 def _(input, weight=None, eps=None):
-    _check_shapes(input, weight, "opbook::rms_norm_")
+    check_shapes(input, weight, "opbook::rms_norm_")
 
 
 # [/fake_gradient]
@@ -198,20 +197,13 @@ def _backward_forward(ctx, grad, _):
     return _gradients(ctx, grad, *ctx.saved_tensors)
 
 
-def _needs(ctx) -> tuple[bool, bool]:
-    """Which of input and weight want a gradient; a weight left out is not listed."""
-    return (*ctx.needs_input_grad, False)[:2]
-
-
 def _gradients(ctx, grad, input, weight, rrms):
     if grad is None:
         return None, None, None
-    need_input, need_weight = needed = _needs(ctx)
+    need_input, need_weight = needed = ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # create_graph=True: the gradient needs a gradient
-        return *_differentiable_gradients(needed, grad, input, weight, ctx.eps), None
-    grad_input, grad_weight = torch.ops.opbook.rms_norm_backward(
-        grad, input, weight, rrms, need_input, need_weight
-    )
+        return *differentiable_gradients(needed, grad, input, weight, ctx.eps), None
+    grad_input, grad_weight = call_backward(grad, input, weight, rrms, *needed, None)
     return (
         grad_input if need_input else None,
         grad_weight if need_weight else None,
@@ -219,14 +211,14 @@ def _gradients(ctx, grad, input, weight, rrms):
     )
 
 
-register_autograd(
+_call_forward = register_autograd(
     "opbook::rms_norm_forward", _backward_forward, setup_context=_setup_forward
 )
 # [/autograd]
 
 
 # [autograd_rest]
-def _differentiable_gradients(needed, grad, input, weight, eps):
+def differentiable_gradients(needed, grad, input, weight, eps):
     """The same gradients, as a graph that autograd can differentiate again."""
     # One may be computed from the other: the way between them is not ours to follow.
     input = input.view_as(input)
@@ -239,7 +231,7 @@ def _differentiable_gradients(needed, grad, input, weight, eps):
 
 def _composite(input: Tensor, weight: Tensor | None, eps: float | None) -> Tensor:
     """The formula in PyTorch's own operators."""
-    dtype = _accumulate_dtype(input)
+    dtype = accumulate_dtype(input)
     wide = input.to(dtype)
     eps = torch.finfo(dtype).eps if eps is None else eps
     result = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
@@ -267,8 +259,8 @@ def _refuse(ctx, *grads):
     )
 
 
-register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
-register_autograd("opbook::rms_norm_backward", _refuse)
+_call_rms_norm = register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
+call_backward = register_autograd("opbook::rms_norm_backward", _refuse)
 # [/autograd_rest]
 
 

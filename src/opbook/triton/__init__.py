@@ -4,6 +4,7 @@ Importing this package imports Triton, which decides at that moment whether it c
 for the GPU at hand or interprets on the CPU (``TRITON_INTERPRET=1``).
 """
 
+from opbook.triton.attention import attention
 from opbook.triton.dropout import dropout
 from opbook.triton.linear import linear_gelu, matmul
 from opbook.triton.rms_norm import rms_norm
@@ -11,6 +12,7 @@ from opbook.triton.scale import scale, scale_
 from opbook.triton.softmax import softmax
 
 __all__ = [
+    "attention",
     "dropout",
     "linear_gelu",
     "matmul",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from opbook.forward_mode import register_autograd
 from opbook.triton.launch import check_input, device_of, refuse_nested
+from opbook.triton.names import custom_op
 
 BLOCK = 1024
 
@@ -32,7 +33,7 @@ def dropout_kernel(input, output, p, seed, count, BLOCK: tl.constexpr):
 
 
 # [operator]
-@torch.library.custom_op("opbook_triton::dropout", mutates_args=())
+@custom_op("opbook_triton::dropout", mutates_args=())
 def dropout(input: Tensor, p: float, seed: int) -> Tensor:
     """Zero elements at random; the same seed zeroes the same ones.
 

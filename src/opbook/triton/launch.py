@@ -11,11 +11,13 @@ from torch.library import CustomOpDef
 from opbook.checks import check_strided
 
 # A Python float reaches a Triton kernel as fp32, which would round the numbers that go
-# with an fp64 tensor. So fp64 is refused, by name.
+# with an fp64 tensor. An annotation, `tl.float64`, keeps all digits when compiled, but
+# the interpreter ignores it. So fp64 is refused, by name.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 # Fixed when Triton is imported: the same kernels, compiled or interpreted.
 INTERPRETED = triton.knobs.runtime.interpret
-# More elements in one block than this do not fit the registers of its threads.
+# A kernel keeps several blocks of this size in registers. With twice as many elements,
+# that of softmax spills on an H100.
 MAX_BLOCK = 16384
 library = torch.library.Library("opbook_triton", "IMPL")
 
@@ -97,8 +99,9 @@ def refuse_nested(op: CustomOpDef) -> None:
 # [device]
 def device_of(input: Tensor) -> contextlib.AbstractContextManager:
     """Make the tensor's GPU current: Triton launches on the current one."""
-    on_gpu = input.device.type == "cuda"
-    return torch.cuda.device(input.device) if on_gpu else contextlib.nullcontext()
+    if not input.is_cuda:
+        return contextlib.nullcontext()
+    return torch.cuda.device(input.get_device())  # a number is looked up fastest
 
 
 # [/device]
@@ -112,7 +115,7 @@ def rows_of(input: Tensor) -> tuple[int, int]:
 
 def block_of(length: int) -> int:
     """Elements a program takes at once; ``tl.arange`` needs a power of two."""
-    return min(triton.next_power_of_2(length), MAX_BLOCK)
+    return min(1 << max(length - 1, 0).bit_length(), MAX_BLOCK)
 
 
 def warps_of(block: int) -> int:

@@ -166,7 +166,7 @@ def rms_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> 
             "opbook.triton.rms_norm: eps must be a real number, "
             f"but got {type(eps).__name__}"
         )
-    return rms_norm_forward(input, weight, eps)[0]
+    return _forward(input, weight, eps)[0]
 
 
 @torch.library.custom_op("opbook_triton::rms_norm_forward", mutates_args=())
@@ -275,7 +275,7 @@ def _check_backward(
 
 
 refuse_nested(rms_norm_backward)
-register_autograd("opbook_triton::rms_norm_backward", None)
+_gradients = register_autograd("opbook_triton::rms_norm_backward", None)
 
 
 @rms_norm_backward.register_fake
@@ -299,9 +299,11 @@ def _backward(ctx, grad: Tensor | None, _):
     if grad is None:
         return None, None, None
     input, weight, rrms = ctx.saved_tensors
-    grad_input, grad_weight = rms_norm_backward(grad, input, weight, rrms)
+    grad_input, grad_weight = _gradients(grad, input, weight, rrms)
     return grad_input, None if weight is None else grad_weight.to(weight.dtype), None
 
 
-register_autograd("opbook_triton::rms_norm_forward", _backward, setup_context=_save)
+_forward = register_autograd(
+    "opbook_triton::rms_norm_forward", _backward, setup_context=_save
+)
 # [/autograd]

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.checks import needs_grad
+from opbook.checks import is_number, needs_grad
 from opbook.forward_mode import refuse_tangents, register_autograd
 from opbook.triton.launch import (
     check_input,
@@ -13,6 +13,7 @@ from opbook.triton.launch import (
     library,
     refuse_nested,
 )
+from opbook.triton.names import custom_op
 
 BLOCK = 1024
 
@@ -46,7 +47,6 @@ def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
 
 
 # [operator]
-@torch.library.custom_op("opbook_triton::scale", mutates_args=())
 def scale(input: Tensor, factor: float) -> Tensor:
     """Multiply every element by a number.
 
@@ -58,9 +58,16 @@ def scale(input: Tensor, factor: float) -> Tensor:
         A contiguous tensor of ``input``'s shape and dtype.
 
     Raises:
+        TypeError: ``factor`` is no real number, or is a tensor that requires grad.
         NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: A device that Triton does not run on here.
     """
+    _check_factor("opbook.triton.scale", factor)
+    return _scale(input, factor)
+
+
+@custom_op("opbook_triton::scale", mutates_args=())
+def _scale(input: Tensor, factor: float) -> Tensor:
     check_input("opbook.triton.scale", "input", input)
     input = input.contiguous()
     output = torch.empty_like(input)
@@ -71,11 +78,20 @@ def scale(input: Tensor, factor: float) -> Tensor:
 # [/operator]
 
 
-refuse_nested(scale)
+def _check_factor(op: str, factor: float) -> None:
+    """Refuse what PyTorch would turn into a number, and its gradient into none."""
+    if not is_number(factor):
+        raise TypeError(
+            f"{op}: factor must be a real number, or a tensor of one that requires no "
+            f"gradient, but got {type(factor).__name__}"
+        )
+
+
+refuse_nested(_scale)
 
 
 # [fake]
-@scale.register_fake
+@_scale.register_fake
 def _(input: Tensor, factor: float) -> Tensor:
     check_input("opbook.triton.scale", "input", input)
     return torch.empty_like(input, memory_format=torch.contiguous_format)
@@ -90,7 +106,7 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad: Tensor):
-    return scale(grad, ctx.factor), None
+    return _scale(grad, ctx.factor), None
 
 
 register_autograd("opbook_triton::scale", _backward, setup_context=_save)
@@ -98,7 +114,7 @@ register_autograd("opbook_triton::scale", _backward, setup_context=_save)
 
 
 # [in_place]
-@torch.library.custom_op("opbook_triton::scale_", mutates_args=("input",))
+@custom_op("opbook_triton::scale_", mutates_args=("input",))
 def scale_in_place(input: Tensor, factor: float) -> None:
     """Multiply where the elements are; strided input costs a copy."""
     check_input("opbook.triton.scale_", "input", input)
@@ -110,7 +126,7 @@ def scale_in_place(input: Tensor, factor: float) -> None:
     if input.is_contiguous():
         launch_scale(input, input, factor)
     else:
-        input.copy_(scale(input, factor))
+        input.copy_(_scale(input, factor))
 
 
 @scale_in_place.register_fake
@@ -138,7 +154,7 @@ def _under_autograd(keyset, input: Tensor, factor: float) -> None:
 
 
 def _with_copy(input: Tensor, factor: float) -> None:
-    input.copy_(scale(input, factor))
+    input.copy_(_scale(input, factor))
 
 
 library.impl(
@@ -159,9 +175,11 @@ def scale_(input: Tensor, factor: float) -> Tensor:
         ``input``.
 
     Raises:
+        TypeError: As for :func:`scale`.
         RuntimeError: Also for a leaf that requires grad, for expanded ``input``, and
             outside inference mode for one that was made in it.
     """
+    _check_factor("opbook.triton.scale_", factor)
     scale_in_place(input, factor)
     return input
 

@@ -15,6 +15,7 @@ from opbook.triton.launch import (
     rows_of,
     warps_of,
 )
+from opbook.triton.names import custom_op
 
 
 # [kernel]
@@ -74,7 +75,7 @@ def softmax_backward_kernel(grad, output, grad_input, length, BLOCK: tl.constexp
 # [/kernel]
 
 
-@torch.library.custom_op("opbook_triton::softmax", mutates_args=())
+@custom_op("opbook_triton::softmax", mutates_args=())
 def softmax(input: Tensor) -> Tensor:
     r"""Softmax over the last dimension.
 
@@ -121,7 +122,7 @@ def _(input: Tensor) -> Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("opbook_triton::softmax_backward", mutates_args=())
+@custom_op("opbook_triton::softmax_backward", mutates_args=())
 def softmax_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`softmax` by its input; reads its output, not its input."""
     _check_backward(grad, output)

@@ -59,8 +59,8 @@ def _(grad, gate, up, limit=None):
 
 
 def _has_tangent(*tensors: Tensor) -> bool:
-    # torch.compile cannot trace this question before PyTorch 2.13.
-    can_ask = torch.__version__ >= (2, 13) or not torch.compiler.is_compiling()
+    # torch.compile cannot trace it before 2.13. To compare versions is slow: so last.
+    can_ask = not torch.compiler.is_compiling() or torch.__version__ >= (2, 13)
     unpack = torch.autograd.forward_ad.unpack_dual
     return can_ask and any(unpack(x).tangent is not None for x in tensors)
 

@@ -1,0 +1,180 @@
+"""Operators for CUDA graphs: right ones, and beside each the wrong variants."""
+
+import contextlib
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.library import custom_op
+
+GPU = torch.cuda.is_available() and not triton.knobs.runtime.interpret
+side = torch.cuda.Stream() if GPU else None
+BLOCK = 1024
+
+
+def blocks_of(tensor: Tensor) -> tuple[int]:
+    """The grid of a kernel that takes BLOCK elements a program."""
+    return (triton.cdiv(tensor.numel(), BLOCK),)
+
+
+# ---- Streams
+
+
+@triton.jit
+def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
+    """Multiply one block of elements by a number."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(input + place, mask=place < count)
+    tl.store(output + place, x * factor, mask=place < count)
+
+
+def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
+    """Launch on the stream that is current: Triton asks PyTorch for it."""
+    grid = blocks_of(input)
+    scale_kernel[grid](input, output, factor, input.numel(), BLOCK=BLOCK)
+
+
+def on_side_stream() -> contextlib.AbstractContextManager:
+    """Make another stream current; on a CPU there is none."""
+    return torch.cuda.stream(side) if GPU else contextlib.nullcontext()
+
+
+def here() -> torch.cuda.Stream | None:
+    """The current stream."""
+    return torch.cuda.current_stream() if GPU else None
+
+
+def wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
+    """Let a stream wait for the work of another; on a CPU nothing is late."""
+    if GPU:
+        stream.wait_stream(other)
+
+
+# [streams]
+@custom_op("graphs::scale", mutates_args=())
+def scale(input: Tensor, factor: float) -> Tensor:
+    """Right: the launch is on the current stream, which the capture records."""
+    output = torch.empty_like(input)
+    launch_scale(input, output, factor)
+    return output
+
+
+@custom_op("graphs::scale_aside", mutates_args=())
+def scale_aside(input: Tensor, factor: float) -> Tensor:
+    """Wrong: the capture knows nothing of this launch, so no replay repeats it."""
+    output = torch.empty_like(input)
+    with on_side_stream():
+        launch_scale(input, output, factor)
+    return output
+
+
+@custom_op("graphs::scale_forked", mutates_args=())
+def scale_forked(input: Tensor, factor: float) -> Tensor:
+    """Right: events tie the other stream to the current one, before and after."""
+    output = torch.empty_like(input)
+    wait(side, here())  # fork: now it is captured too
+    with on_side_stream():
+        launch_scale(input, output, factor)
+    wait(here(), side)  # join
+    return output
+
+
+# [/streams]
+
+
+# [waits]
+def _scale_to_one(input: Tensor) -> Tensor:
+    """Divide by the largest element, which the CPU asks for."""
+    return input / input.abs().max().item()
+
+
+unsafe = (torch.Tag.cudagraph_unsafe,)
+waits = custom_op("graphs::waits", _scale_to_one, mutates_args=())
+tagged = custom_op("graphs::tagged", _scale_to_one, mutates_args=(), tags=unsafe)
+
+
+@custom_op("graphs::scale_", mutates_args=("input",))
+def scale_(input: Tensor, factor: float) -> None:
+    """Write over the input."""
+    launch_scale(input, input, factor)
+
+
+# [/waits]
+
+
+# ---- Random numbers
+
+
+@triton.jit(do_not_specialize=["seed"])
+def dropout_kernel(
+    input, output, p, seed, count, IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Zero each element with probability p; the seed is a number, or its address."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if IS_TENSOR:
+        seed = tl.load(seed)
+    x = tl.load(input + place, mask=place < count)
+    kept = tl.rand(seed, place) >= p
+    tl.store(output + place, tl.where(kept, x / (1 - p), 0.0), mask=place < count)
+
+
+# [seeds]
+@custom_op("graphs::dropout_by_number", mutates_args=())
+def dropout_by_number(input: Tensor, p: float, seed: int) -> Tensor:
+    """Wrong in a graph: the launch keeps the number that it was captured with."""
+    output = torch.empty_like(input)
+    dropout_kernel[blocks_of(input)](
+        input, output, p, seed, input.numel(), IS_TENSOR=False, BLOCK=BLOCK
+    )
+    return output
+
+
+@custom_op("graphs::dropout_by_tensor", mutates_args=())
+def dropout_by_tensor(input: Tensor, p: float, seed: Tensor) -> Tensor:
+    """Right: the kernel reads the seed from memory each time that it runs."""
+    output = torch.empty_like(input)
+    dropout_kernel[blocks_of(input)](
+        input, output, p, seed, input.numel(), IS_TENSOR=True, BLOCK=BLOCK
+    )
+    return output
+
+
+def dropout(input: Tensor, p: float) -> Tensor:
+    """Draw the seed on the device: PyTorch advances its generator at each replay."""
+    seed = torch.randint(2**31 - 1, (1,), device=input.device)
+    return dropout_by_tensor(input, p, seed)
+
+
+# [/seeds]
+
+
+# [register]
+def _like_input(input: Tensor, *rest) -> Tensor:
+    return torch.empty_like(input)
+
+
+for op in (
+    scale,
+    scale_aside,
+    scale_forked,
+    waits,
+    tagged,
+    dropout_by_number,
+    dropout_by_tensor,
+):
+    op.register_fake(_like_input)
+
+
+def _save(ctx, inputs, output) -> None:
+    _, ctx.p, seed = inputs
+    ctx.save_for_backward(seed)
+
+
+def _backward(ctx, grad: Tensor):
+    (seed,) = ctx.saved_tensors
+    return dropout_by_tensor(grad.contiguous(), ctx.p, seed), None, None
+
+
+dropout_by_tensor.register_autograd(_backward, setup_context=_save)
+# [/register]

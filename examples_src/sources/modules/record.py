@@ -1,0 +1,140 @@
+"""Train the transformer on a GPU by each way: losses, time of a step, peak memory."""
+
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from patch import patch
+from torch import Tensor, nn
+from transformer import Transformer, batches, loss_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import speed
+
+TOKENS, HIDDEN, HEADS, LAYERS = 8192, 1024, 16, 8
+ROWS, LENGTH = 16, 512
+STEPS = 200
+TIMED = 50
+
+
+def liger(model: nn.Module) -> nn.Module:
+    """Swap the norms for Liger's, which is what Liger's own patches do."""
+    from liger_kernel.transformers import LigerRMSNorm
+
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.RMSNorm:
+                new = LigerRMSNorm(*child.normalized_shape, eps=child.eps)
+                new.weight = child.weight
+                setattr(parent, name, new)
+    return model
+
+
+# [ways]
+def unchanged(model: nn.Module) -> nn.Module:
+    """The model as it is."""
+    return model
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """The model by torch.compile."""
+    model.compile()
+    return model
+
+
+def patched_and_compiled(model: nn.Module) -> nn.Module:
+    """The patched model by torch.compile."""
+    return compiled(patch(model))
+
+
+WAYS: dict[str, Callable] = {
+    "eager": unchanged,
+    "opbook": patch,
+    "torch.compile": compiled,
+    "opbook, compiled": patched_and_compiled,
+}
+if importlib.util.find_spec("liger_kernel"):
+    WAYS["Liger's norm"] = liger
+# [/ways]
+
+
+def model_by(way: Callable) -> nn.Module:
+    """The same weights for every way."""
+    torch.manual_seed(0)
+    model = Transformer(TOKENS, HIDDEN, HEADS, LAYERS)
+    return way(model.to("cuda", torch.bfloat16))
+
+
+# [step]
+def steps(model: nn.Module, data: list[Tensor]) -> tuple[list[float], list[float]]:
+    """Train; return the losses, and the milliseconds of each step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    losses, times = [], []
+    for batch in data:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - begin))
+        losses.append(loss.item())
+    return losses, times
+
+
+# [/step]
+
+
+def measure(way: Callable, data: list[Tensor]) -> dict:
+    """Losses, median time of the last steps, and the peak of memory in them."""
+    torch._dynamo.reset()
+    model = model_by(way)
+    losses, _ = steps(model, data[:-TIMED])
+    torch.cuda.reset_peak_memory_stats()
+    more, times = steps(model, data[-TIMED:])
+    return {
+        "losses": losses + more,
+        "ms": statistics.median(times),
+        "GB": torch.cuda.max_memory_allocated() / 1e9,
+    }
+
+
+def permuted(data: list[Tensor]) -> list[Tensor]:
+    """The same batches with their rows in another order: other roundings."""
+    order = torch.Generator("cuda").manual_seed(1)
+    take = {"generator": order, "device": "cuda"}
+    return [batch[torch.randperm(len(batch), **take)] for batch in data]
+
+
+def main() -> None:
+    """Print one row for each way, and keep the losses."""
+    parameters = sum(p.numel() for p in model_by(unchanged).parameters())
+    print(speed.versions())
+    print(f"{parameters / 1e6:.0f} M parameters, {ROWS} rows of {LENGTH} tokens")
+    data = list(itertools.islice(batches(TOKENS, ROWS, LENGTH, "cuda"), STEPS))
+    found = {name: measure(way, data) for name, way in WAYS.items()}
+    again = measure(unchanged, permuted(data))
+    print(f"{'':22}{'ms a step':>10}{'peak GB':>9}{'last loss':>11}{'off eager':>11}")
+    for name, result in (found | {"eager, rows permuted": again}).items():
+        pairs = zip(result["losses"], found["eager"]["losses"], strict=True)
+        off = max(abs(one - other) for one, other in pairs)
+        print(
+            f"{name:22}{result['ms']:10.2f}{result['GB']:9.2f}"
+            f"{result['losses'][-1]:11.4f}{off:11.4f}"
+        )
+    if path := os.environ.get("RECORD_DATA"):
+        losses = {name: result["losses"] for name, result in found.items()}
+        losses["eager, rows permuted"] = again["losses"]
+        Path(path).write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Each gallery script where a reader downloads it: alone in an empty folder."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from alone import run, without_library
+
+ROOT = Path(__file__).resolve().parents[2]
+GALLERY = ROOT / "examples_src"
+SCRIPTS = sorted([*GALLERY.glob("[0-9]*.py"), *GALLERY.glob("benchmarks/[0-9]*.py")])
+SKIPPED = 77
+# What runs without anything of the repository.
+ALONE = {"20_rms_norm_in_triton", "74_dropout_with_a_seed"}
+
+
+@pytest.fixture(scope="module", params=["not installed", "not built", "installed"])
+def packages(request, tmp_path_factory) -> Path:
+    """What Python finds: no package, only its Python files, or all of it."""
+    if request.param == "installed":
+        return ROOT / "src"
+    folder = tmp_path_factory.mktemp("packages")
+    if request.param == "not built":
+        return without_library(folder)
+    # The environment of the tests has the package: hide it.
+    missing = "raise ModuleNotFoundError(\"No module named 'opbook'\")\n"
+    (folder / "opbook.py").write_text(missing)
+    return folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_downloaded_script_runs_or_says_what_it_needs(
+    script, packages, tmp_path, monkeypatch
+):
+    shutil.copy(script, tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    done = run(tmp_path, packages, script.name)
+    if script.stem in ALONE or done.returncode == 0:
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    assert done.returncode == SKIPPED, done.stdout + done.stderr
+    (line,) = done.stdout.splitlines()
+    assert re.match(r"skipped: needs \S+", line)
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_says_at_its_top_what_it_needs(script):
+    docstring = script.read_text().split('"""')[1]
+    assert re.search(r"^It needs \w+", docstring, re.MULTILINE)

@@ -1,0 +1,168 @@
+"""The GPU kernels of rms_norm, run on the CPU by the emulator: see gpu_emulator.h."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from eager import assert_close
+from emulated import GpuFault, missing_tool
+from operands import (
+    DTYPES,
+    HIDDEN,
+    ROWS,
+    SHORT,
+    far_apart,
+    not_written,
+    sum_dtype,
+    weights,
+    wide,
+)
+
+CSRC = Path(__file__).parents[1] / "csrc"
+
+pytest_plugins = "emulator_fixtures"
+pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+
+
+def check_rms_norm(launch, input, weight, output=None, eps=1e-5):
+    """Launch forward; compare the output and the reciprocal RMS with fp64."""
+    rows, hidden = input.shape
+    exact = F.rms_norm(input.double(), (hidden,), wide(weight), eps)
+    exact_rrms = torch.rsqrt(input.double().square().mean(1) + eps)
+    output = not_written(rows, hidden, dtype=input.dtype) if output is None else output
+    rrms = not_written(rows, dtype=sum_dtype(input.dtype))
+    strides = input.stride(0), output.stride(0)
+    launch(
+        "rms_norm",
+        input,
+        strides[0],
+        weight,
+        output,
+        strides[1],
+        rrms,
+        rows,
+        hidden,
+        eps,
+    )
+    assert_close(output, exact.to(input.dtype))
+    assert_close(rrms, exact_rrms.to(rrms.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_rms_norm(launch, hidden, dtype):
+    input = torch.randn(3, hidden, dtype=dtype)
+    for weight in weights(hidden, dtype):
+        check_rms_norm(launch, input, weight)
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden"),
+    [(257, 4 * 72), (257, 4 * 1028), (2, 4 * 2052), (2, 4 * 4104)],
+    ids=str,
+)
+def test_rms_norm_of_many_rows_of_long_rows_and_of_longer(launch, rows, hidden):
+    """Each is the job of a kernel of its own; the last does not fit the registers."""
+    check_rms_norm(launch, torch.randn(rows, hidden), torch.randn(hidden))
+
+
+@pytest.mark.parametrize(("rows", "hidden"), SHORT, ids=str)
+def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
+    check_rms_norm(launch, torch.randn(rows, hidden).half(), torch.randn(hidden))
+
+
+# Few rows without a weight take the kernel of many.
+@pytest.mark.parametrize("has_weight", [True, False])
+@pytest.mark.parametrize("rows", ROWS)
+def test_rms_norm_of_rows(launch, rows, has_weight):
+    input = ROWS[rows]()
+    check_rms_norm(launch, input, torch.randn(input.shape[1]) if has_weight else None)
+
+
+@pytest.mark.parametrize("has_weight", [True, False])
+@pytest.mark.parametrize("rows", ["not_aligned", "padded", "padded_and_aligned"])
+def test_rms_norm_in_place(launch, rows, has_weight):
+    input = ROWS[rows]()
+    weight = torch.randn(input.shape[1]) if has_weight else None
+    check_rms_norm(launch, input, weight, output=input)
+
+
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_without_its_second_result(launch, weight):
+    input, output = torch.randn(2, 128), not_written(2, 128, dtype=torch.float32)
+    launch("rms_norm", input, 128, weight, output, 128, None, 2, 128, 1e-5)
+    assert_close(output, F.rms_norm(input, (128,), weight, eps=1e-5))
+
+
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_of_rows_2_to_the_31_elements_apart(launch, weight):
+    check_rms_norm(launch, far_apart(), weight, output=far_apart())
+
+
+@pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
+def test_rms_norm_of_squares_beyond_fp16(launch, weight):
+    check_rms_norm(launch, torch.full((1, 128), 300.0, dtype=torch.half), weight)
+
+
+def test_rms_norm_passes_on_what_the_gpu_says(launch):
+    input, too_short = torch.randn(1, 128), torch.randn(127)
+    arguments = (input, 128, too_short, input.clone(), 128, None, 1, 128, 1e-5)
+    with pytest.raises(GpuFault, match="reads out of bounds"):
+        launch("rms_norm", *arguments)
+
+
+FORM = """
+namespace opbook {
+using Half = c10::Half;
+const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
+                        double* found, void*) {
+  const auto [kernel, block] =
+      rms_norm_form<Half, Half, 8, NoResidual>(rows, vectors, has_weight);
+  found[0] = block.x;
+  found[1] = block.y;
+  const auto name = [&](auto form, int kept, int least, int most) {
+    if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
+  };
+  const auto few = [&]<int kThreads>() {
+    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>,
+         kFewRowsKept<NoResidual>, kThreads, kThreads);
+  };
+  few.template operator()<256>();
+  few.template operator()<512>();
+  const auto any = [&]<typename... Form>() {
+    (name(rms_norm_kernel<Form, Half, Half, 8, NoResidual>, Form::kKept, 1,
+          Form::kThreads),
+     ...);
+  };
+  any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
+  return nullptr;
+}
+}  // namespace opbook
+"""
+
+
+@pytest.fixture(scope="module")
+def form(built, tmp_path_factory):
+    """The launcher's own source, asked which form it would launch."""
+    text = (CSRC / "rms_norm/rms_norm.cu").read_text()
+    text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
+    source = tmp_path_factory.mktemp("form") / "form.cu"
+    source.write_text(text + FORM)
+    return functools.partial(built(source, 64).launch, "launch_form")
+
+
+@pytest.mark.parametrize("has_weight", [True, False])
+@pytest.mark.parametrize("rows", [1, 257])
+def test_a_block_is_as_large_as_its_kernel_was_compiled_for(form, rows, has_weight):
+    """Only a GPU without clusters would show a row of more than 2048 vectors."""
+    edges = [1, 33, *(256 * n for n in range(1, 20))]
+    for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
+        found = torch.full((5,), -1.0, dtype=torch.float64)
+        form(rows, vectors, int(has_weight), found)
+        threads, rows_of_block, kept, least, most = map(int, found)
+        assert kept >= 0, "the form has a name"
+        assert least <= threads * rows_of_block <= most, (vectors, kept)
+        assert kept == 0 or threads * kept >= vectors
