@@ -86,17 +86,19 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.shares(results.by_contender(rows, rms_norm.dirty_share), "the fastest copy")
 
 # %%
-# The times behind the first of the two, by the clean clock. The line from each dot leads to the 95th percentile: one call in
-# twenty took longer. Where it is long, the median hides something.
+# The times behind the first of the two, by the clean clock. The line from each dot
+# leads to the 95th percentile: one call in twenty took longer. Where it is long, the
+# median hides something.
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])
 charts.times(medians, slowest)
 
 # %%
-# The targets are this project's own, for the clean clock, in ``benchmarks/gpu/targets.py``. The verdict also
-# says when a peer of the same run is ahead by more than the noise. What ``ncu`` says of
-# rows of 4096 is in :doc:`/reduction/5_make_it_fast`.
+# The targets are this project's own, for the clean clock, in
+# ``benchmarks/gpu/targets.py``. The verdict also says when a peer of the same run is
+# ahead by more than the noise. What ``ncu`` says of rows of 4096 is in
+# :doc:`/reduction/5_make_it_fast`.
 
 charts.share_table(rms_norm, "forward")
 

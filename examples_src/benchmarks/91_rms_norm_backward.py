@@ -37,9 +37,9 @@ print(charts.summary(rms_norm, *TASKS))
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# All contenders on the chosen shapes, by the clean clock. A row fits into the registers of a block up to some width. A kernel for wider rows
-# reads them twice, or splits a row over several blocks. So look at where the dots go as
-# the rows grow.
+# All contenders on the chosen shapes, by the clean clock. A row fits into the registers
+# of a block up to some width. A kernel for wider rows reads them twice, or splits a row
+# over several blocks. So look at where the dots go as the rows grow.
 
 rows = [row for row in rms_norm.where(task="backward") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")

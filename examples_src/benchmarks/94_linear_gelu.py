@@ -33,11 +33,11 @@ def by_form(rows):
 
 
 # %%
-# First the cases in which a peer is ahead by more than one percent, by the two clocks of
-# :doc:`90_rms_norm_forward`. Besides the chosen shape there are shapes drawn at random,
-# on which the operator is compared with eager's two calls and with ATen's fused call.
-# One percent is less than a GPU's clock moves under the load of a long product, so a
-# ratio near one is not a defeat:
+# First the cases in which a peer is ahead by more than one percent, by the two clocks
+# of :doc:`90_rms_norm_forward`. Besides the chosen shape there are shapes drawn at
+# random, on which the operator is compared with eager's two calls and with ATen's fused
+# call. One percent is less than a GPU's clock moves under the load of a long product,
+# so a ratio near one is not a defeat:
 
 TASKS = ("forward", "drawn forward")
 print(charts.summary(linear_gelu, *TASKS))
