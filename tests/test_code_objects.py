@@ -130,7 +130,9 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     if needs:
         wide = sizes[0] * numbers[-1] == 16
         kept_loads = needs.kept_loads + ("Residual" in arguments)
-        wide_loads = needs.kept_loads and kept_loads * numbers[0] or needs.wide_loads
+        wide_loads = needs.wide_loads
+        if needs.kept_loads and numbers[0]:
+            wide_loads = kept_loads * numbers[0]
         if kernel.wide_loads < wide_loads * wide:
             found.append(f"{kernel.wide_loads} 16-byte loads, not {wide_loads}")
         if kernel.wide_loads and not wide:

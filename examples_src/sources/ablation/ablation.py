@@ -2,8 +2,8 @@
 
     python3 examples_src/sources/ablation/ablation.py
 
-Each variant is a copy of csrc/ with one text replaced, compiled for bf16. A variant whose
-result is wrong ends the run. Without a GPU, the copies are made and nothing is timed.
+Each variant is a copy of csrc/ with one text replaced, compiled for bf16. A variant
+whose result is wrong ends the run. Without a GPU, the copies are made and nothing is timed.
 """
 
 import ctypes
@@ -23,8 +23,8 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.append(str(ROOT / "benchmarks" / "gpu"))
-import clock  # noqa: E402  found through the line above
-import nvcc  # noqa: E402
+import clock
+import nvcc
 
 BUILD = ROOT / "build" / "ablation"
 ROUNDS = 41
@@ -161,7 +161,7 @@ def measure(folders: dict[str, Path], shape: tuple[int, int]) -> list[dict]:
     found = []
     for task in variants[WHOLE]:
         whole = variants[WHOLE][task]()
-        for name, made in variants.items():
+        for made in variants.values():
             for result, wanted in zip(made[task](), whole, strict=True):
                 torch.testing.assert_close(
                     result, wanted, rtol=2**-6, atol=2**-7 * wanted.abs().max().item()
