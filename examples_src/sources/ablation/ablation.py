@@ -3,7 +3,8 @@
     python3 examples_src/sources/ablation/ablation.py
 
 Each variant is a copy of csrc/ with one text replaced, compiled for bf16. A variant
-whose result is wrong ends the run. Without a GPU, the copies are made and nothing is timed.
+whose result is wrong ends the run. Without a GPU, the copies are made and nothing is
+timed.
 """
 
 import ctypes
