@@ -19,7 +19,7 @@ inline Keep what_to_keep(int64_t bytes) {
   int device = 0, cache = 0;
   if (cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess) {
-    if (bytes >= 4 * int64_t{cache}) return Keep::kAll;
+    if (2 * bytes >= 3 * int64_t{cache}) return Keep::kAll;
     if (bytes > cache) return Keep::kResults;
   }
 #endif

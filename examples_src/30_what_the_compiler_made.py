@@ -45,27 +45,35 @@ if not code:
     sys.exit(77)
 
 # %%
-# One source makes a kernel for each pair of dtypes, each form and each vector width. In
-# a name, the first number is how many vectors of a row a thread keeps in registers, or,
-# for few rows, the threads of a block. The last one is how many elements a thread loads
-# at once: more than one makes 16-byte loads. The cluster kernel has the last one alone.
+# One source makes a kernel for each form, each pair of dtypes and each vector width. A
+# form's first number is how many vectors of a row a thread keeps in registers, and its
+# second is how many threads a block has at most. The kernel for few rows has its
+# threads in the place of the form. The number after the dtypes is how many elements a
+# thread loads at once: more than one makes 16-byte loads. Below, a name is without
+# ``NoResidual``, which only says that this is not ``add_rms_norm``.
+
+
+def short(name: str) -> str:
+    """A kernel's name without what all of them have."""
+    return name.replace(", NoResidual", "")
+
 
 columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
 columns += ("wide_loads",)
 for target, compiled in code.items():
-    print(f"\n{target:53}" + "".join(f"{name:>13}" for name in columns))
+    print(f"\n{target:62}" + "".join(f"{name:>13}" for name in columns))
     for kernel in compiled.kernels:
         figures = "".join(f"{getattr(kernel, name):13}" for name in columns)
-        print(f"{kernel.name:53}{figures}")
+        print(f"{short(kernel.name):62}{figures}")
         assert kernel.spill_bytes == 0
-        vectorized = re.search(r", [248]>", kernel.name)
+        vectorized = re.search(r", [248]>", short(kernel.name))
         assert (kernel.wide_loads > 0) == bool(vectorized)
 
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
 # 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
 # In the kernel for few rows, each thread reads the warps' sums, so the second sum takes
-# no shuffles. The forms 2 and 4, and those that load one element at a time, have a
+# no shuffles. The other forms, except the one of eight vectors for long rows, have a
 # third, for short rows that are a part of a warp. A shuffle moves 32 bits, so a double
 # takes two. Code that assumes 32 lanes everywhere would show 5 for each sum here, and
 # add up half of each wave.
@@ -75,8 +83,8 @@ for target, compiled in code.items():
     for kernel in compiled.kernels:
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
-            short_rows = re.search(r", [24], \d>|, 1>", kernel.name)
-            sums = 1 if "few_rows" in kernel.name else 3 if short_rows else 2
+            long_rows = re.search("cluster|Form<8", kernel.name)
+            sums = 1 if "few_rows" in kernel.name else 2 if long_rows else 3
             assert kernel.shuffles == sums * steps * words
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 
@@ -102,15 +110,21 @@ def inner_loop(listing: str) -> list[str]:
 
 
 for target, compiled in code.items():
-    loop = inner_loop(compiled.listings["rms_norm_kernel<float, float, 0, 4>"])
+    [listing] = [
+        code
+        for name, code in compiled.listings.items()
+        if re.match(r"rms_norm_kernel<Form<0, .*float, float, 4", name)
+    ]
+    loop = inner_loop(listing)
     print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")
     print("\n".join(loop))
 
 # %%
 # Registers decide how many threads fit on a chip at once. Blocks of 1024 threads allow
-# 64 on the NVIDIA chip and 128 on the AMD one. The forms 2 and 8 have blocks of 256
-# threads at most. Form 2 is for short rows, many of which are to fit, so its launch
-# bounds hold it to fewer registers. Form 8 keeps a long row, and may take more.
+# 64 on the NVIDIA chip and 128 on the AMD one. The forms with two, three and eight
+# vectors have blocks of 256 threads at most. The first two are for short rows, many of
+# which are to fit, so their launch bounds hold them to fewer registers. The last keeps
+# a long row, and may take more.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")
@@ -128,7 +142,7 @@ for target, (shift, color) in sides.items():
         places = [place + shift for place in range(len(kernels))]
         bars = axis.barh(places, registers, 0.38, color=color, label=CHIPS[target])
         axis.bar_label(bars, padding=3, fontsize=8, color=GREY)
-names = [kernel.name.removeprefix("rms_norm_kernel") for kernel in kernels]
+names = [short(kernel.name).removeprefix("rms_norm_kernel") for kernel in kernels]
 axis.set_yticks(range(len(names)), names, family="monospace", fontsize=8)
 axis.set_xlabel("registers per thread", color=GREY)
 axis.set(xticks=[], ymargin=0.01, frame_on=False)

@@ -46,11 +46,11 @@ class Needs(NamedTuple):
 # By name, and by the first two numbers among the template arguments where they matter.
 # A kernel that is not listed is held to the general rules alone.
 NEEDS = {
-    "add_rms_norm_kernel": Needs(2, barriers=1, wide_loads=4, kept_loads=3),
     "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
-    "rms_norm_kernel": Needs(2, barriers=1, wide_loads=3, kept_loads=2),
-    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=4),
+    # One reduction of the three is for rows that are a part of a warp.
+    "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
+    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
     "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
     "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     # Short rows, long ones, and those of a cluster.
@@ -81,10 +81,9 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
     return found
 
 
-def rows_share_a_block(function: str, numbers: list[int]) -> bool:
-    """Whether a row may also be a part of a warp, whose sum is one reduction more."""
-    is_forward = function in ("rms_norm_kernel", "add_rms_norm_kernel")
-    return is_forward and (numbers[0] in (2, 4) or numbers[1] == 1)
+def has_rows_to_itself(function: str, numbers: list[int]) -> bool:
+    """Whether the form is for long rows, which do not share a block."""
+    return function == "rms_norm_kernel" and numbers[3] > 0
 
 
 def shares_a_row(function: str, numbers: list[int]) -> bool:
@@ -96,6 +95,7 @@ def shares_a_row(function: str, numbers: list[int]) -> bool:
 def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[str]:
     words = re.findall(r"\w+", kernel.name)
     function, *arguments = [word for word in words if word != "unsigned"]
+    types = [argument for argument in arguments if argument in BYTES]
     numbers = [int(word) for word in arguments if word.isdigit()]
     form = " ".join([function, *map(str, numbers[:2])])
     needs = NEEDS.get(function) or NEEDS.get(form)
@@ -103,10 +103,10 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
         needs = None  # it is not launched there, and half of it is not compiled
     steps = int(math.log2(chip.wave_size))
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
-    steps *= 2 if arguments[:1] == ["double"] else 1
+    steps *= 2 if types[:1] == ["double"] else 1
     found = []
     if needs:
-        reductions = needs.reductions + rows_share_a_block(function, numbers)
+        reductions = needs.reductions - has_rows_to_itself(function, numbers)
         if kernel.shuffles != reductions * steps:
             found.append(f"{kernel.shuffles} shuffles, not {reductions * steps}")
     if kernel.shuffles % steps:
@@ -114,7 +114,7 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     extra_barriers = kernel.barriers - needs.barriers if needs else 0
     if extra_barriers < 0 or (extra_barriers and not needs.repeats):
         found.append(f"{kernel.barriers} barriers, not {needs.barriers}")
-    sizes = [BYTES[argument] for argument in arguments if argument in BYTES]
+    sizes = [BYTES[argument] for argument in types]
     if byte_loads := len(BYTE_LOAD.findall(listing)) * (1 not in sizes):
         found.append(f"{byte_loads} loads of one byte")
     if kernel.shared_bytes and not kernel.barriers:
@@ -128,8 +128,11 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
     if needs:
-        wide = BYTES[arguments[0]] * numbers[-1] == 16
-        wide_loads = needs.kept_loads * numbers[0] or needs.wide_loads
+        wide = sizes[0] * numbers[-1] == 16
+        kept_loads = needs.kept_loads + ("Residual" in arguments)
+        wide_loads = needs.wide_loads
+        if needs.kept_loads and numbers[0]:
+            wide_loads = kept_loads * numbers[0]
         if kernel.wide_loads < wide_loads * wide:
             found.append(f"{kernel.wide_loads} 16-byte loads, not {wide_loads}")
         if kernel.wide_loads and not wide:

@@ -119,23 +119,25 @@ namespace opbook {
 using Half = c10::Half;
 const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
                         double* found, void*) {
-  const auto [kernel, block] = rms_norm_form<Half, Half, 8>(rows, vectors, has_weight);
+  const auto [kernel, block] =
+      rms_norm_form<Half, Half, 8, NoResidual>(rows, vectors, has_weight);
   found[0] = block.x;
   found[1] = block.y;
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
   const auto few = [&]<int kThreads>() {
-    name(rms_norm_few_rows_kernel<Half, Half, kThreads, 8>, kFewRowsKept, kThreads,
-         kThreads);
+    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>,
+         kFewRowsKept<NoResidual>, kThreads, kThreads);
   };
   few.template operator()<256>();
   few.template operator()<512>();
-  const auto any = [&]<int... kKept>() {
-    (name(rms_norm_kernel<Half, Half, kKept, 8>, kKept, 1, threads_at_most(kKept)),
+  const auto any = [&]<typename... Form>() {
+    (name(rms_norm_kernel<Form, Half, Half, 8, NoResidual>, Form::kKept, 1,
+          Form::kThreads),
      ...);
   };
-  any.template operator()<0, 2, 4, 8>();
+  any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
   return nullptr;
 }
 }  // namespace opbook

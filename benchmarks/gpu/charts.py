@@ -88,6 +88,9 @@ def dots(axis: Axes, values: dict, upto: dict | None = None) -> None:
 
 def shares(values: dict, limit: str) -> None:
     """Show dots on a scale whose 100 % is a limit of the machine."""
+    if not values:
+        print("These results are from before the benchmark took such times.")
+        return
     [axis] = panels(rows=len(values["opbook"]))
     dots(axis, values)
     axis.axvline(1, color=GREY, linewidth=2)
@@ -211,6 +214,53 @@ def close_table(results: measured.Results, task: str, shapes: Iterable) -> Table
             lines.append([measured.shape_of(ours), *spread, peer["contender"]])
     lines = lines or [["none", "", "", ""]]
     return Table(["rows × hidden", "opbook", "best peer", ""], lines)
+
+
+CLOCKS = {"clean": "median", "dirty": "dirty median"}  # where a row has their times
+
+
+def standings(results: measured.Results, *tasks: str) -> list[tuple]:
+    """Each case by each clock: ratio to the best peer, clock, our row, the peer's."""
+    found = []
+    for ours in results.where(contender="opbook"):
+        if ours["task"] not in tasks:
+            continue
+        case = {name: ours[name] for name in ("task", "shape", "dtype")}
+        case |= {"form": ours["form"]} if "form" in ours else {}
+        for clock, time in CLOCKS.items():
+            if time in ours:
+                peer = measured.fastest_peer(results.where(**case), time)
+                found.append((ours[time] / peer[time], clock, ours, peer))
+    return sorted(found, key=itemgetter(0), reverse=True)
+
+
+def summary(results: measured.Results, *tasks: str) -> str:
+    """How many cases are within the noise of the best peer or ahead, by each clock."""
+    lines, noise = [], targets.NOISE - 1
+    found = standings(results, *tasks)
+    for clock in CLOCKS:
+        ratios = [ratio for ratio, of, *_ in found if of == clock]
+        if ratios:
+            good = sum(ratio <= targets.NOISE for ratio in ratios)
+            lines.append(
+                f"{clock} clock: {good} of {len(ratios)} cases ahead or within "
+                f"{noise:.0%}; times of opbook over the best peer's: "
+                f"{ratios[-1]:.2f} to {ratios[0]:.2f}"
+            )
+    return "\n".join(lines)
+
+
+def behind_table(results: measured.Results, *tasks: str) -> Table:
+    """The cases in which a peer is ahead by more than the noise, the worst first."""
+    lines = []
+    for ratio, clock, ours, peer in standings(results, *tasks):
+        if ratio > targets.NOISE:
+            times = [f"{row[CLOCKS[clock]]:.1f} µs" for row in (ours, peer)]
+            shape = measured.shape_of(ours)
+            case = [ours["task"], shape, clock]
+            lines.append([*case, *times, peer["contender"], f"{ratio:.2f}"])
+    head = ["task", "shape", "clock", "opbook", "best peer", "", "ratio"]
+    return Table(head, lines or [["none", *[""] * 6]])
 
 
 def _ours_and_peer(results, task, shape) -> tuple[measured.Row, measured.Row]:

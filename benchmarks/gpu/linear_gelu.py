@@ -1,12 +1,14 @@
 """Time a linear layer with GELU on a GPU, forward and backward.
 
-    python3 benchmarks/gpu/linear_gelu.py [--quick]
+    python3 benchmarks/gpu/linear_gelu.py [--quick] [--seed N]
 
-Each time stands beside the matrix product alone, of the same run. ``--quick`` takes a
-small shape and runs without a GPU too.
+Each time stands beside the matrix product alone, of the same run. Shapes drawn at
+random, others in each run, are compared with eager's two calls and with ATen's fused
+call. ``--quick`` takes a small shape and runs without a GPU too.
 """
 
 import argparse
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +22,8 @@ from torch import Tensor
 
 SHAPE = (32768, 4096, 4096)  # rows, inputs, outputs
 QUICK = (64, 128, 96)
+DRAWN = 30  # shapes
+MOST = 2**39  # multiplications of one
 CHUNK = 4096  # rows that the fp64 reference works on at a time
 FORMS = ("tanh", "none")
 
@@ -88,6 +92,30 @@ def measure_forward(report: Report, case: Case, form: str) -> None:
     finish(report, calls, errors, products=1, **about)
 
 
+def drawn(lot: random.Random, count: int) -> list[tuple[int, int, int]]:
+    """Up to 65536 rows, and layers of 128 to 32768 inputs and outputs."""
+    shapes = []
+    while len(shapes) < count:
+        rows = round(2 ** lot.uniform(0, 16))
+        widths = (8 * round(2 ** lot.uniform(4, 12)) for _ in range(2))
+        shape = (rows, *widths)
+        if shape[0] * shape[1] * shape[2] <= MOST:
+            shapes.append(shape)
+    return shapes
+
+
+def measure_drawn(report: Report, shape: tuple[int, int, int], form: str) -> None:
+    """The operator beside eager's two calls and, in the tanh form, ATen's fused one."""
+    case = Case(shape, torch.bfloat16)
+    table = contenders.linear_gelu(form, ())
+    for name in ("QuACK", "opbook.triton"):
+        table.pop(name, None)  # these compile for each shape
+    about = {"task": "drawn forward", "form": form, **describe(case)}
+    make, reference = partial(forward, case), forward_reference(case, form)
+    calls, errors = report.prepare(table, make, reference, **about)
+    finish(report, calls, errors, products=1, **about)
+
+
 def measure_backward(report: Report, case: Case, form: str) -> None:
     """Every contender for one form: the gradients of input, weight and bias."""
     torch._dynamo.reset()
@@ -108,7 +136,7 @@ def describe(case: Case) -> dict:
 def finish(report, calls, errors, products: int, **about) -> None:
     """Time the calls and keep them; ``products`` is the least number of products."""
     rows, inputs, outputs = about["shape"]
-    times = clock.take_turns(calls, rounds=31 if rows == SHAPE[0] else 7)
+    times = clock.take_turns(calls, rounds=7 if rows == QUICK[0] else 31)
     for found in times.values():
         found["operations"] = products * 2 * rows * inputs * outputs
     report.add(times, errors, **about)
@@ -118,10 +146,16 @@ def main() -> None:
     """Measure everything, print it, and save it for the recorder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small shape")
-    shape = QUICK if parser.parse_args().quick else SHAPE
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().getrandbits(31)
+    )
+    arguments = parser.parse_args()
+    shape = QUICK if arguments.quick else SHAPE
     torch._functorch.config.donated_buffer = False  # see rms_norm.py
     contenders.quiet()
     report = Report("Linear and GELU")
+    lot = random.Random(arguments.seed)
+    print(f"seed of the drawn shapes: {arguments.seed}")
     with torch.no_grad():
         for dtype in (torch.bfloat16, torch.float16):
             case = Case(shape, dtype)
@@ -129,6 +163,9 @@ def main() -> None:
                 measure_forward(report, case, form)
                 if dtype == torch.bfloat16:
                     measure_backward(report, case, form)
+        for judged in [] if arguments.quick else drawn(lot, DRAWN):
+            for form in FORMS:
+                measure_drawn(report, judged, form)
     rates = {}
     for row in report.rows:
         if row["contender"] == "product":
@@ -136,7 +173,7 @@ def main() -> None:
             rates[row["dtype"]] = max(rate, rates.get(row["dtype"], 0))
     for dtype, rate in rates.items():
         print(f"{dtype}: fastest product {rate / 1e6:.0f} TFLOP/s")
-    report.save(products=rates)
+    report.save(products=rates, seed=arguments.seed)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ def line(row: dict) -> str:
         text += f" {row['operations'] / row['median'] / 1e6:7.1f} TFLOP/s"
     if row["error"] is not None:
         text += f", error {row['error']:.2f}"
-    for kind, words in (("graph", "in a graph"), ("launch", "call to call")):
+    times = {"dirty median": "dirty", "graph": "in a graph", "launch": "call to call"}
+    for kind, words in times.items():
         if row.get(kind) is not None:
             text += f", {words} {row[kind]:.1f} us"
     return text + " WRONG" * row["wrong"]

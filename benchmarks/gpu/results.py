@@ -31,6 +31,8 @@ class Results:
         half = (len(versions) + 1) // 2  # two lines: one would be too long for a page
         lines = [f"{self.data['device']}, {self.origin}"]
         lines += [", ".join(versions[:half]), ", ".join(versions[half:])]
+        if "seed" in self.data:
+            lines.append(f"seed of the drawn shapes: {self.data['seed']}")
         return "\n".join(filter(None, lines))
 
     def row(self, contender: str, **case) -> Row:
@@ -47,6 +49,11 @@ class Results:
     def share(self, row: Row) -> float:
         """Part of the fastest copy's bandwidth that the least traffic made up."""
         return row["bytes"] / row["median"] / self.data["copy"]
+
+    def dirty_share(self, row: Row) -> float | None:
+        """The same by the dirty clock; None in results from before it was there."""
+        taken = row.get("dirty median")
+        return taken and row["bytes"] / taken / self.data["copy"]
 
     def rate(self, row: Row) -> float:
         """Part of the fastest matrix product's rate."""
@@ -93,7 +100,7 @@ def shape_of(row: Row) -> str:
     return " × ".join(map(str, row["shape"]))
 
 
-def fastest_peer(rows: list[Row]) -> Row:
+def fastest_peer(rows: list[Row], time: str = "median") -> Row:
     """The fastest of those that are not ours, are right and do all the work."""
     peers = [
         row
@@ -102,7 +109,7 @@ def fastest_peer(rows: list[Row]) -> Row:
     ]
     if not peers:
         raise LookupError(f"no peer is right: {rows}")
-    return min(peers, key=lambda row: row["median"])
+    return min(peers, key=lambda row: row[time])
 
 
 def by_contender(

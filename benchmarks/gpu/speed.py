@@ -45,11 +45,16 @@ results = deque(maxlen=16)
 
 
 def flush() -> None:
-    """Read so much that nothing else is left in the cache.
-
-    A write would leave lines there that the next call has to write back.
-    """
+    """Read so much that nothing else is left in the cache: the clean clock."""
     flush_buffer().sum()
+
+
+def fill() -> None:
+    """Write so much that the cache holds nothing else: the dirty clock.
+
+    The next call has to write these lines back, as after an operator before it.
+    """
+    flush_buffer().zero_()
 
 
 def one_call(call: Callable, before: Callable = flush) -> float:

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "../tensors.h"
@@ -58,87 +59,15 @@ Tensor linear(const Tensor& input, const Tensor& weight,
 }
 // [/linear]
 
-// [cpu]
-template <Gelu kForm, typename scalar_t>
-void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
-                   int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    const auto x = static_cast<accumulate_t<scalar_t>>(input[i]);
-    output[i] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
-  }
-}
-
-struct CpuGelu {
-  template <typename scalar_t>
-  void operator()(const scalar_t* input, scalar_t* output, int64_t numel,
-                  Gelu form) const {
-    constexpr int64_t kElementsPerTask = 4096;  // about 30 us of exp or erfc
-    const auto elements = form == Gelu::kErf ? gelu_elements<Gelu::kErf, scalar_t>
-                                             : gelu_elements<Gelu::kTanh, scalar_t>;
-    torch::stable::parallel_for(
-        0, numel, kElementsPerTask,
-        [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });
-  }
-};
-// [/cpu]
-
-#if defined(USE_CUDA)
-struct GpuGelu {
-  int32_t device_index;
-
-  template <typename scalar_t>
-  void operator()(const scalar_t* input, scalar_t* output, int64_t numel,
-                  Gelu form) const {
-    const char* error = launch_linear_gelu(input, output, numel, form == Gelu::kTanh,
-                                           current_stream(device_index));
-    check_launch(kName, error);
-  }
-};
-#endif
-
-// [epilogue]
-// Writes GELU of `input` to `output`, both contiguous; they may be one tensor.
-template <typename Epilogue>
-void apply(const Epilogue& epilogue, const Tensor& input, Tensor& output, Gelu form) {
-  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
-                    if (output.numel() == 0) return;
-                    epilogue(data_of<scalar_t>(input),
-                             mutable_data_of<scalar_t>(output), output.numel(), form);
-                  }),
-                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
-}
-
-template <typename Epilogue>
-Tensor linear_gelu(const Epilogue& epilogue, const Tensor& input, const Tensor& weight,
-                   const std::optional<Tensor>& bias, Gelu form) {
-  Tensor output = linear(input, weight, bias);
-  apply(epilogue, output, output, form);
-  return output;
-}
-
-// Training: the gradient of GELU is a function of what GELU was applied to.
-template <typename Epilogue>
-std::tuple<Tensor, Tensor> linear_gelu_for_backward(const Epilogue& epilogue,
-                                                    const Tensor& input,
-                                                    const Tensor& weight,
-                                                    const std::optional<Tensor>& bias,
-                                                    Gelu form) {
-  Tensor preactivation = linear(input, weight, bias);
-  Tensor output = empty_like(kName, preactivation);
-  apply(epilogue, preactivation, output, form);
-  return {output, preactivation};
-}
-// [/epilogue]
-
 #if defined(USE_CUDA) && !defined(USE_ROCM)
 // [fused]
 // cuBLASLt's epilogue computes the tanh form, and no other. It works on the fp32 sums
 // of the matrix product, so the pre-activation is neither rounded nor written. ATen
 // reaches it through _addmm_activation, and computes the same form where cuBLASLt has
 // no kernel; but where there is nothing to add up (K = 0) it forgets the activation.
-bool has_fused_epilogue(const Tensor& input, const Tensor& weight, Gelu form) {
+bool fuses(const Tensor& input, const Tensor& weight) {
   const auto dtype = input.scalar_type();
-  return form == Gelu::kTanh && input.numel() > 0 && weight.numel() > 0 &&
+  return input.numel() > 0 && weight.numel() > 0 &&
          (dtype == ScalarType::Half || dtype == ScalarType::BFloat16);
 }
 
@@ -162,48 +91,88 @@ Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
 // [/fused]
 #endif
 
-// [entry]
-// The schema has a bool where the interface has a string: of each string argument, the
-// stable ABI's conversion leaks a copy.
-Gelu form_of(bool tanh_form) { return tanh_form ? Gelu::kTanh : Gelu::kErf; }
-
-Tensor linear_gelu_cpu(const Tensor& input, const Tensor& weight,
-                       const std::optional<Tensor>& bias, bool tanh_form) {
-  check(input, weight, bias);
-  return linear_gelu(CpuGelu{}, input, weight, bias, form_of(tanh_form));
+// [cpu]
+template <Gelu kForm, typename scalar_t>
+void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
+                   int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    const auto x = static_cast<accumulate_t<scalar_t>>(input[i]);
+    output[i] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
+  }
 }
 
-std::tuple<Tensor, Tensor> linear_gelu_for_backward_cpu(
-    const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-    bool tanh_form) {
-  check(input, weight, bias);
-  return linear_gelu_for_backward(CpuGelu{}, input, weight, bias, form_of(tanh_form));
-}
+struct Cpu {
+  explicit Cpu(const Tensor&) {}
+
+  template <typename scalar_t>
+  void gelu(const scalar_t* input, scalar_t* output, int64_t count,
+            bool tanh_form) const {
+    constexpr int64_t kElementsPerTask = 4096;  // about 30 us of exp or erfc
+    const auto elements = tanh_form ? gelu_elements<Gelu::kTanh, scalar_t>
+                                    : gelu_elements<Gelu::kErf, scalar_t>;
+    torch::stable::parallel_for(
+        0, count, kElementsPerTask,
+        [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });
+  }
+};
+// [/cpu]
 
 #if defined(USE_CUDA)
-Tensor linear_gelu_cuda(const Tensor& input, const Tensor& weight,
-                        const std::optional<Tensor>& bias, bool tanh_form) {
+struct Gpu : GpuOf {
+  using GpuOf::GpuOf;
+
+  template <typename... Args>
+  void gelu(Args... args) const {
+    check_launch(kName, launch_linear_gelu(args..., stream));
+  }
+};
+#endif
+
+// [epilogue]
+// Writes GELU of `input` to `output`, both contiguous; they may be one tensor.
+template <typename Device>
+void apply(const Device& device, const Tensor& input, const Tensor& output,
+           bool tanh_form) {
+  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
+                    if (output.numel() == 0) return;
+                    device.gelu(data_of<scalar_t>(input),
+                                mutable_data_of<scalar_t>(output), output.numel(),
+                                tanh_form);
+                  }),
+                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+}
+
+// The schema has a bool where the interface has a string: of each string argument, the
+// stable ABI's conversion leaks a copy.
+template <typename Device>
+Tensor linear_gelu(const Tensor& input, const Tensor& weight,
+                   const std::optional<Tensor>& bias, bool tanh_form) {
   check(input, weight, bias);
-  const Gelu form = form_of(tanh_form);
-  const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
-#if !defined(USE_ROCM)
-  if (has_fused_epilogue(input, weight, form)) {
+  const Device device(input);
+#if defined(USE_CUDA) && !defined(USE_ROCM)
+  if (std::is_same_v<Device, Gpu> && tanh_form && fuses(input, weight)) {
     return fused_linear_gelu(input, weight, bias);
   }
 #endif
-  return linear_gelu(GpuGelu{input.get_device_index()}, input, weight, bias, form);
+  const Tensor output = linear(input, weight, bias);
+  apply(device, output, output, tanh_form);
+  return output;
 }
 
-std::tuple<Tensor, Tensor> linear_gelu_for_backward_cuda(
-    const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-    bool tanh_form) {
+// Training: the gradient of GELU is a function of what GELU was applied to.
+template <typename Device>
+std::tuple<Tensor, Tensor> linear_gelu_for_backward(const Tensor& input,
+                                                    const Tensor& weight,
+                                                    const std::optional<Tensor>& bias,
+                                                    bool tanh_form) {
   check(input, weight, bias);
-  const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
-  return linear_gelu_for_backward(GpuGelu{input.get_device_index()}, input, weight,
-                                  bias, form_of(tanh_form));
+  const Device device(input);
+  const Tensor preactivation = linear(input, weight, bias);
+  const Tensor output = empty_like(kName, preactivation);
+  apply(device, preactivation, output, tanh_form);
+  return {output, preactivation};
 }
-#endif
-// [/entry]
+// [/epilogue]
 
 }  // namespace
 
@@ -218,14 +187,14 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {
-  m.impl("linear_gelu", TORCH_BOX(&linear_gelu_cpu));
-  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward_cpu));
+  m.impl("linear_gelu", TORCH_BOX(&linear_gelu<Cpu>));
+  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward<Cpu>));
 }
 
 #if defined(USE_CUDA)
 STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
-  m.impl("linear_gelu", TORCH_BOX(&linear_gelu_cuda));
-  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward_cuda));
+  m.impl("linear_gelu", TORCH_BOX(&linear_gelu<Gpu>));
+  m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward<Gpu>));
 }
 #endif
 // [/register]

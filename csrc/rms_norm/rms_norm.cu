@@ -6,47 +6,7 @@
 
 namespace opbook {
 
-namespace {
-
-// A kernel and its block.
-template <typename Kernel>
-struct Launch {
-  Kernel kernel;
-  dim3 block;
-};
-
-}  // namespace
-
 // [launch]
-// Which kernel a row of so many vectors takes, in which form, and with which block.
-template <typename scalar_t, typename weight_t, int kWidth>
-auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
-  if (rows <= kFewRows && has_weight) {
-    constexpr int kFew = kBlockThreads, kMore = 2 * kBlockThreads;
-    if (vectors <= kFewRowsKept * kFew) {
-      return Launch{rms_norm_few_rows_kernel<scalar_t, weight_t, kFew, kWidth>,
-                    dim3(kFew)};
-    }
-    if (vectors <= kFewRowsKept * kMore) {
-      return Launch{rms_norm_few_rows_kernel<scalar_t, weight_t, kMore, kWidth>,
-                    dim3(kMore)};
-    }
-  }
-  const auto form = [&](auto kernel, int kept) {
-    return Launch{kernel, block_of_rows((vectors + kept - 1) / kept, kShortRowThreads)};
-  };
-  if (vectors <= 2 * kBlockThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 2, kWidth>, 2);
-  }
-  if (rows > kFewRows && vectors > 4 * kBlockThreads && vectors <= 8 * kBlockThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 8, kWidth>, 8);
-  }
-  if (vectors <= 4 * kMaxThreads) {
-    return form(rms_norm_kernel<scalar_t, weight_t, 4, kWidth>, 4);
-  }
-  return form(rms_norm_kernel<scalar_t, weight_t, 0, kWidth>, 1);
-}
-
 template <typename scalar_t, typename weight_t>
 const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                             const weight_t* weight, scalar_t* output,
@@ -78,12 +38,12 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, block] =
-      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth>(rows, vectors, weight)
-                 : Launch{rms_norm_kernel<scalar_t, weight_t, 0, 1>,
-                          block_of_rows(hidden, kShortRowThreads)};
+      vectorized
+          ? rms_norm_form<scalar_t, weight_t, kWidth, NoResidual>(rows, vectors, weight)
+          : rms_norm_form<scalar_t, weight_t, 1, NoResidual>(rows, hidden, weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
-      input, input_stride, weight, output, output_stride, rrms, rows, hidden,
-      inverse_hidden, static_cast<acc_t>(eps), keep);
+      input, input_stride, NoResidual{}, weight, output, output_stride, rrms, rows,
+      hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
   return launch_error();
 }
 // [/launch]

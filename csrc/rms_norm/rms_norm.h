@@ -3,7 +3,9 @@
 // 4).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "../grid.h"
 #include "../l2_cache.h"
@@ -20,6 +22,14 @@ OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t mean_square, acc_t eps) {
 #else
   return acc_t(1) / std::sqrt(mean_square + eps);
 #endif
+}
+// The sum that add_rms_norm normalizes, rounded as eager's addition rounds, so that the
+// norm sees what eager's sees.
+template <typename scalar_t>
+OPBOOK_HOST_DEVICE inline scalar_t rounded_sum(scalar_t input, scalar_t residual) {
+  using acc_t = accumulate_t<scalar_t>;
+  return static_cast<scalar_t>(static_cast<acc_t>(input) +
+                               static_cast<acc_t>(residual));
 }
 // [/math]
 
@@ -99,6 +109,16 @@ __device__ inline Vector<scalar_t, kWidth> scaled(Vector<scalar_t, kWidth> x,
   }
   return stored;
 }
+
+template <typename scalar_t, int kWidth>
+__device__ inline Vector<scalar_t, kWidth> rounded_sums(
+    Vector<scalar_t, kWidth> input, Vector<scalar_t, kWidth> residual) {
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    input.data[j] = rounded_sum(input.data[j], residual.data[j]);
+  }
+  return input;
+}
 // [/row]
 
 // [kept]
@@ -142,6 +162,16 @@ struct KeptRow {
     });
   }
 
+  __device__ void add(const scalar_t* residual, scalar_t* sum, const L2Cache& l2) {
+    Packed<Input> residuals[kKept];
+    load(residual, residuals, l2);
+    for_each([&](int k, int i) {
+      const Input rounded = rounded_sums(inputs[k].unpack(), residuals[k].unpack());
+      l2.store(reinterpret_cast<Input*>(sum) + i, rounded);
+      inputs[k] = pack(rounded);
+    });
+  }
+
   __device__ acc_t sum_of_squares() {
     acc_t sum = 0;
     for_each([&](int k, int) { sum += squares(inputs[k].unpack()); });
@@ -157,52 +187,19 @@ struct KeptRow {
 };
 // [/kept]
 
-// [kernel] the threads of one threadIdx.y normalize one row
-// Whether rows may share a block, if they are short. The form for long ones has no code
-// for it, because it takes registers.
-constexpr bool rows_share_block(int kept, int width) {
-  return kept == 2 || kept == 4 || width == 1;
-}
-
-// Every one of them gets the row's scale, and the first keeps it for the gradient, if
-// there is such a row.
-template <bool kShareBlock, typename acc_t>
-__device__ inline acc_t row_scale(acc_t sum_of_squares, acc_t inverse_hidden, acc_t eps,
-                                  acc_t* rrms, int64_t row, int64_t rows) {
-  __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
-  const acc_t sum =
-      kShareBlock ? sum_of_row(sum_of_squares, partial) : block_sum(sum_of_squares);
-  const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
-  if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
-  return scale;
-}
-
-// What is left of a row that the registers do not hold: it is read a second time.
-template <int kWidth, typename scalar_t, typename weight_t>
-__device__ inline void store_scaled_row(const scalar_t* input, const weight_t* weight,
-                                        scalar_t* output, int64_t hidden,
-                                        accumulate_t<scalar_t> scale,
-                                        const L2Cache& l2) {
-  using Input = Vector<scalar_t, kWidth>;
-  const auto* inputs = reinterpret_cast<const Input*>(input);
-  const auto* weights = reinterpret_cast<const Vector<weight_t, kWidth>*>(weight);
-  auto* outputs = reinterpret_cast<Input*>(output);
-  for (int64_t i = threadIdx.x; i < hidden / kWidth; i += blockDim.x) {
-    l2.store(outputs + i, scaled(inputs[i], scale, weight_at(weights, i)));
-  }
-}
-
-// Whether the weight takes more registers than the input, or a sum more than one.
-template <typename scalar_t, typename weight_t>
-constexpr bool is_wide() {
-  return sizeof(weight_t) > sizeof(scalar_t) || sizeof(scalar_t) > sizeof(float);
-}
-
-// Where the registers have room for it, the weight is asked for before the sum is
-// known.
-constexpr bool loads_weight_first(int kept, bool wide) {
-  return kept <= (wide ? 2 : 4);
-}
+// [form]
+// How a row is spread over the threads of a block. So many blocks of so many threads
+// are to fit a multiprocessor, which decides how many registers a thread gets.
+template <int kKeptVectors, int kMostThreads, int kLeastBlocks, int kShorterRows = 0>
+struct Form {
+  static constexpr int kKept = kKeptVectors;  // by a thread; 0: the row is read twice
+  static constexpr int kThreads = kMostThreads;
+  static constexpr int kBlocks = kLeastBlocks;
+  static constexpr int kVectors = kKept * kThreads;  // of the longest row
+  static constexpr int kLongerThan = kShorterRows;   // vectors of the shortest row
+  // Code for rows that share a block takes registers.
+  static constexpr bool kShares = kLongerThan == 0;
+};
 
 // Threads that a multiprocessor has room for, in device code.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
@@ -214,76 +211,131 @@ constexpr int kResidentThreads = 1536;
 constexpr int kResidentThreads = 2048;
 #endif
 
-// Eight of the largest blocks of short rows are to fit a multiprocessor, and of a long
-// one three; fewer where a thread needs more registers, or where there is less room.
-// HIP counts waves of a SIMD instead: on CDNA that is the same.
-constexpr int kBlockThreads = 256;
-constexpr int kShortRowThreads = 128;  // short rows share a block of so many
-constexpr int threads_at_most(int kept) {
-  return kept == 2 || kept == 8 ? kBlockThreads : kMaxThreads;
-}
-constexpr int blocks_at_least(int kept, bool wide) {
-  if (kept != 2) return kept == 8 ? (wide ? 2 : 3) : 1;
-  const int wanted = wide ? 6 : 8;
-  const int most = kResidentThreads / kBlockThreads;
-  return wanted < most ? wanted : most;
+constexpr int kShortRowThreads = 128;  // rows share a block of at most so many
+using ShortRows = Form<2, 256, 8>;
+using ThirdRows = Form<3, 256, 6>;  // where less of it stays empty
+using LongRows = Form<4, kMaxThreads, 1>;
+constexpr int kLongRowsThreads = 1152;  // fit an sm_90 at once
+using ManyLongRows = Form<8, 256, 3, 1024>;
+using AnyRows = Form<0, kMaxThreads, 1>;
+
+// Whether the weight takes more registers than the input, or a sum more than one.
+template <typename scalar_t, typename weight_t>
+constexpr bool is_wide() {
+  return sizeof(weight_t) > sizeof(scalar_t) || sizeof(scalar_t) > sizeof(float);
 }
 
-// kKept vectors a thread are the whole row, which is read once; with kKept = 0 the row
-// is read twice, the second time from cache.
-template <typename scalar_t, typename weight_t, int kKept, int kWidth>
-__global__ void __launch_bounds__(threads_at_most(kKept),
-                                  blocks_at_least(kKept, is_wide<scalar_t, weight_t>()))
-    rms_norm_kernel(const scalar_t* input, int64_t input_stride,
+// Fewer blocks where a thread needs more registers, or where there is less room. HIP
+// counts waves of a SIMD instead: on CDNA that is the same.
+template <typename Form, typename scalar_t, typename weight_t>
+constexpr int blocks_at_least() {
+  constexpr int kMost = kResidentThreads / Form::kThreads;
+  constexpr int kWanted =
+      Form::kBlocks - (is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3 : 0);
+  return kWanted < kMost ? kWanted : kMost;
+}
+
+// Where the registers have room for it, the weight is asked for before the sum is
+// known.
+template <typename Form, typename scalar_t, typename weight_t>
+constexpr bool loads_weight_first() {
+  return Form::kKept <= (is_wide<scalar_t, weight_t>() ? 2 : 4);
+}
+// [/form]
+
+// [kernel] the threads of one threadIdx.y normalize one row
+// [residual]
+// For add_rms_norm: what is added to the input first, and where the sum goes.
+template <typename scalar_t>
+struct Residual {
+  const scalar_t* rows;
+  int64_t stride;
+  scalar_t* sum;
+};
+struct NoResidual {};
+// [/residual]
+
+template <typename Form, typename scalar_t, typename weight_t, int kWidth,
+          typename Added>
+__global__ void __launch_bounds__(Form::kThreads,
+                                  (blocks_at_least<Form, scalar_t, weight_t>()))
+    rms_norm_kernel(const scalar_t* input, int64_t input_stride, Added added,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr bool kShareBlock = rows_share_block(kKept, kWidth);
+  using Input = Vector<scalar_t, kWidth>;
+  constexpr bool kAdds = !std::is_empty_v<Added>;
 
-  const int64_t row = kShareBlock ? row_of_thread() : row_of_block();
-  // Threads behind the last row have none of it, but they take part in the sum.
+  __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
+  const int64_t row = Form::kShares ? row_of_thread() : row_of_block();
+  // Threads past the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
   const L2Cache l2(keep);
+  const auto scale_of_row = [&](acc_t sum_of_squares) {
+    const acc_t sum = Form::kShares ? sum_of_row(sum_of_squares, partial)
+                                    : sum_of_whole_warps(sum_of_squares, partial);
+    const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
+    if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
+    return scale;
+  };
 
-  if constexpr (kKept > 0) {
+  if constexpr (Form::kKept > 0) {
     constexpr bool kWeightFirst =
-        loads_weight_first(kKept, is_wide<scalar_t, weight_t>());
-    KeptRow<scalar_t, weight_t, kKept, kWidth> kept(threadIdx.x, blockDim.x, length);
+        !kAdds && loads_weight_first<Form, scalar_t, weight_t>();
+    KeptRow<scalar_t, weight_t, Form::kKept, kWidth> kept(threadIdx.x, blockDim.x,
+                                                          length);
     kept.load(x, kept.inputs, l2);
     if (kWeightFirst) kept.load_weight(weight);
-    const acc_t scale = row_scale<kShareBlock>(kept.sum_of_squares(), inverse_hidden,
-                                               eps, rrms, row, rows);
+    if constexpr (kAdds) {
+      kept.add(added.rows + row * added.stride, added.sum + row * hidden, l2);
+    }
+    const acc_t scale = scale_of_row(kept.sum_of_squares());
     if (!kWeightFirst) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
-    const auto* inputs = reinterpret_cast<const Vector<scalar_t, kWidth>*>(x);
+    const auto* inputs = reinterpret_cast<const Input*>(x);
     const int64_t vectors = length / kWidth;
     acc_t sum_of_squares = 0;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      sum_of_squares += squares(inputs[i]);
+      Input read = inputs[i];
+      if constexpr (kAdds) {
+        const scalar_t* r = added.rows + row * added.stride;
+        read = rounded_sums(read, reinterpret_cast<const Input*>(r)[i]);
+        reinterpret_cast<Input*>(added.sum + row * hidden)[i] = read;
+      }
+      sum_of_squares += squares(read);
     }
-    const acc_t scale =
-        row_scale<kShareBlock>(sum_of_squares, inverse_hidden, eps, rrms, row, rows);
-    store_scaled_row<kWidth>(x, weight, y, length, scale, l2);
+    const acc_t scale = scale_of_row(sum_of_squares);
+    // Each thread reads again what it has read, or the sums that it wrote, from cache.
+    if constexpr (kAdds) {
+      inputs = reinterpret_cast<const Input*>(added.sum + row * hidden);
+    }
+    const auto* weights = reinterpret_cast<const Vector<weight_t, kWidth>*>(weight);
+    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+      l2.store(reinterpret_cast<Input*>(y) + i,
+               scaled(inputs[i], scale, weight_at(weights, i)));
+    }
   }
 }
 // [/kernel]
 
-// [few_rows] one block, one row, two vectors a thread
+// [few_rows] one block, one row, two vectors a thread, or one of each of two rows
 // Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
 constexpr int64_t kFewRows = 256;
-constexpr int kFewRowsKept = 2;
+template <typename Added>
+constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
 // takes no rows without a weight, gives the cache no hints, and converts every element
 // once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
-template <typename scalar_t, typename weight_t, int kThreads, int kWidth>
+template <int kThreads, typename scalar_t, typename weight_t, int kWidth,
+          typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
-    rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride,
+    rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
                              const weight_t* __restrict__ weight, scalar_t* output,
                              int64_t output_stride,
                              accumulate_t<scalar_t>* __restrict__ rrms,
@@ -293,20 +345,27 @@ __global__ void __launch_bounds__(kThreads, 1)
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
+  constexpr bool kAdds = !std::is_empty_v<Added>;
+  constexpr int kKept = kFewRowsKept<Added>;
 
   const int64_t row = blockIdx.x;
   const auto* inputs = reinterpret_cast<const Input*>(input + row * input_stride);
   auto* outputs = reinterpret_cast<Input*>(output + row * output_stride);
   const auto for_each_vector = [&](auto body) {
     const int vectors = static_cast<unsigned>(hidden) / kWidth;
-    for_each_kept<kFewRowsKept>(threadIdx.x, kThreads, vectors, body);
+    for_each_kept<kKept>(threadIdx.x, kThreads, vectors, body);
   };
 
-  acc_t x[kFewRowsKept][kWidth], sum_of_squares = 0;
-  Weight weights[kFewRowsKept];
+  acc_t x[kKept][kWidth], sum_of_squares = 0;
+  Weight weights[kKept];
   for_each_vector([&](int k, int i) {
-    const Input loaded = inputs[i];
+    Input loaded = inputs[i];
     weights[k] = reinterpret_cast<const Weight*>(weight)[i];
+    if constexpr (kAdds) {
+      const scalar_t* r = added.rows + row * added.stride;
+      loaded = rounded_sums(loaded, reinterpret_cast<const Input*>(r)[i]);
+      reinterpret_cast<Input*>(added.sum + row * hidden)[i] = loaded;
+    }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       x[k][j] = static_cast<acc_t>(loaded.data[j]);
@@ -371,6 +430,66 @@ __global__ void __launch_bounds__(kClusterThreads,
   }
 }
 // [/cluster]
+
+// [form_of] which form is right for which rows
+// A kernel and its block.
+template <typename Kernel>
+struct Launch {
+  Kernel kernel;
+  dim3 block;
+};
+
+// The block in which a form has rows of so many vectors.
+template <typename Form>
+dim3 block_of(int64_t vectors) {
+  constexpr int kKept = std::max(Form::kKept, 1);
+  return block_of_rows((vectors + kKept - 1) / kKept, kShortRowThreads);
+}
+
+// How many vectors its threads have room for in a row. Those past the row's end are
+// threads that do nothing.
+template <typename Form>
+int places(int64_t vectors) {
+  return Form::kKept * block_of<Form>(vectors).x;
+}
+
+// Which kernel rows of so many vectors take, in which form, and with which block. With
+// vectors of one element, any row is right.
+template <typename scalar_t, typename weight_t, int kWidth, typename Added>
+auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
+  constexpr bool kAdds = !std::is_empty_v<Added>;
+  const auto in_form = [&]<typename Form>(Form) {
+    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, Added>,
+                  block_of<Form>(vectors)};
+  };
+  if constexpr (kWidth == 1) {
+    return in_form(AnyRows{});
+  } else {
+    constexpr int kFew = 512 / kFewRowsKept<Added>, kMore = 2 * kFew;
+    if (rows <= kFewRows && has_weight && vectors <= kFewRowsKept<Added> * kMore) {
+      const auto few =
+          rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kWidth, Added>;
+      const auto more =
+          rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, Added>;
+      return vectors <= kFewRowsKept<Added> * kFew ? Launch{few, dim3(kFew)}
+                                                   : Launch{more, dim3(kMore)};
+    }
+    const bool is_short = vectors <= ShortRows::kVectors;
+    if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
+      if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
+        return in_form(ThirdRows{});
+      }
+      const bool leaves_room = kLongRowsThreads % block_of<LongRows>(vectors).x > 0;
+      if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
+          vectors <= ManyLongRows::kVectors && leaves_room) {
+        return in_form(ManyLongRows{});
+      }
+    }
+    if (is_short) return in_form(ShortRows{});
+    return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
+  }
+}
+// [/form_of]
 
 #endif  // OPBOOK_GPU_COMPILER
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kColumnThreads = 256;
 constexpr int64_t kMaxRows = 1 << 30;  // the fused kernel counts in int
 
-enum class Kernel { kAnyRow, kOneRow, kFewRows, kShortRows, kManyRows, kCluster };
+enum class Kernel { kAnyRow, kFewRows, kShortRows, kManyRows, kCluster };
 
 // How the work is divided.
 struct Plan {
@@ -39,8 +39,7 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   const Plan any_row{Kernel::kAnyRow, std::min<int64_t>(rows, 128)};
   if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
   if (rows <= kFewRows && vectors <= kMaxThreads) {
-    const auto kernel = rows == 1 ? Kernel::kOneRow : Kernel::kFewRows;
-    return {kernel, rows, threads_for(vectors)};
+    return {Kernel::kFewRows, rows, threads_for(vectors)};
   }
   if (vectors <= kShortKept * kMinWarpSize) {
     const int64_t threads = (vectors + kShortKept - 1) / kShortKept;
@@ -78,11 +77,8 @@ int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
 template <typename scalar_t, typename weight_t, bool kAdds>
 auto fused_kernel(Kernel kernel) {
   constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
-  if (kernel == Kernel::kOneRow) {
-    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, true, kAdds, kWidth>;
-  }
   if (kernel == Kernel::kFewRows) {
-    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, false, kAdds, kWidth>;
+    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds, kWidth>;
   }
   if (kernel == Kernel::kShortRows) {
     return rms_norm_backward_kernel<scalar_t, weight_t, kShortKept, 1, kAdds, kWidth>;

@@ -76,10 +76,9 @@ __device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t ch
 
 // [few_rows] one block, one row, as forward
 // So short a call waits for its code to arrive as well. Hence one loop of its own,
-// which converts every element once, and kOneRow as a constant, which leaves the chunks
-// out. The row's part of the weight's gradient does not wait for the sum: it is on its
-// way to memory while the block adds up.
-template <typename scalar_t, typename weight_t, bool kOneRow, bool kAdded, int kWidth>
+// which converts every element once. The row's part of the weight's gradient does not
+// wait for the sum: it is on its way to memory while the block adds up.
+template <typename scalar_t, typename weight_t, bool kAdded, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
     const scalar_t* __restrict__ input, int64_t input_stride,
@@ -92,8 +91,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   using Input = Vector<scalar_t, kWidth>;
   using Row = const Input*;
 
-  const int64_t row = kOneRow ? 0 : blockIdx.x, chunks = kOneRow ? 1 : gridDim.x;
-  if (!kOneRow && partial != nullptr) let_next_kernel_start();
+  const int64_t row = blockIdx.x, chunks = gridDim.x;
+  if (partial != nullptr && chunks > 1) let_next_kernel_start();
   const int i = threadIdx.x;
   const bool has_vector = i < hidden / kWidth;
   const acc_t scale = rrms[row];

@@ -27,9 +27,19 @@ print(rms_norm)
 # ``torch.autograd.grad``. The least traffic is the input and the incoming gradient,
 # read once, and the gradient of the input, written once. The rest is small.
 #
-# A row fits into the registers of a block up to some width. A kernel for wider rows
-# reads them twice, or splits a row over several blocks. So look at where the dots go as
-# the rows grow.
+# First the cases in which a peer is ahead by more than one percent, on chosen shapes
+# and on shapes drawn at random, by the two clocks of
+# :doc:`90_rms_norm_forward`. By the dirty clock the cache is full of lines that the
+# call has to write back:
+
+TASKS = ("backward", "drawn backward")
+print(charts.summary(rms_norm, *TASKS))
+charts.behind_table(rms_norm, *TASKS)
+
+# %%
+# All contenders on the chosen shapes, by the clean clock. A row fits into the registers
+# of a block up to some width. A kernel for wider rows reads them twice, or splits a row
+# over several blocks. So look at where the dots go as the rows grow.
 
 rows = [row for row in rms_norm.where(task="backward") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")

@@ -25,7 +25,8 @@ print(rms_norm)
 # %%
 # One call is timed in three ways, and each answers another question:
 #
-# - *Cold call*: events around one call whose launch is hidden. What the GPU needs.
+# - *Cold call*: events around one call whose launch is hidden, by the clean clock of
+#   :doc:`90_rms_norm_forward`. What the GPU needs.
 # - *In a CUDA graph*: a graph of many calls is replayed. No launch, and the data of
 #   these sizes stays in the cache. The least there is.
 # - *Eager*: call after call from Python. The slower of the two sides counts, and with

@@ -177,3 +177,41 @@ def test_a_dot_for_each_value(monkeypatch):
     for name, shares in values.items():
         dots = zip(*drawn[name], strict=True)
         assert {cases[round(height)]: share for share, height in dots} == shares
+
+
+def test_the_worst_case_comes_first_by_either_clock():
+    def both(contender: str, clean: float, dirty: float, **case) -> dict:
+        return row(contender, clean, **{"dirty median": dirty}, **case)
+
+    judged = {"task": "drawn forward", "shape": [5, 7]}
+    rows = [both("opbook", 100, 120), both("peer", 90, 120), both("copy", 1, 1)]
+    rows += [both("opbook", 50, 80, **judged), both("peer", 60, 40, **judged)]
+    rows += [both("opbook", 9, 9, task="add"), both("peer", 1, 1, task="add")]
+    tasks = ("forward", "drawn forward")
+    assert charts.behind_table(made_up(*rows), *tasks).rows == [
+        ["drawn forward", "5 × 7", "dirty", "80.0 µs", "40.0 µs", "peer", "2.00"],
+        ["forward", "8 × 64", "clean", "100.0 µs", "90.0 µs", "peer", "1.11"],
+    ]
+    clean, dirty = charts.summary(made_up(*rows), *tasks).splitlines()
+    assert clean.startswith("clean clock: 1 of 2 cases ahead or within 1%")
+    assert clean.endswith("0.83 to 1.11")
+    assert dirty.endswith("1.00 to 2.00")
+    ahead = made_up(row("opbook", 1), row("peer", 2))
+    assert charts.behind_table(ahead, "forward").rows[0][0] == "none"
+    assert "dirty" not in charts.summary(ahead, "forward")
+
+
+def test_another_seed_draws_other_shapes():
+    import random
+
+    import linear_gelu
+    import rms_norm
+
+    for drawn in (rms_norm.drawn, linear_gelu.drawn):
+        shapes = drawn(random.Random(1), 40)
+        assert shapes == drawn(random.Random(1), 40)
+        assert shapes != drawn(random.Random(2), 40)
+        assert len(set(shapes)) == 40
+    widths = [hidden for _, hidden in rms_norm.drawn(random.Random(1), 200)]
+    assert 64 <= min(widths) <= max(widths) <= 65536
+    assert {width % 8 == 0 for width in widths} == {True, False}

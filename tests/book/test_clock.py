@@ -9,7 +9,8 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
-import report  # found through the line above
+import clock  # found through the line above
+import report
 from clock import speed
 
 NAMES = ("first", "second", "third")
@@ -85,6 +86,15 @@ def test_a_flush_comes_before_each_call_or_what_is_asked_for(log):
     own = {name: lambda name=name: log.append(f"before {name}") for name in NAMES}
     speed.in_turns(logged(log), 2, own)
     assert log[::2] == [f"before {name}" for name in log[1::2]]
+
+
+def test_the_second_clock_finds_a_cache_that_was_written(log, monkeypatch):
+    monkeypatch.setattr(speed, "fill", lambda: log.append("fill"))
+    found = clock.take_turns(logged(log), rounds=3)
+    assert set(found["first"]) == {"median", "p95", "dirty median", "dirty p95"}
+    half = len(log) // 2
+    assert set(log[:half:2]) == {"flush"}
+    assert set(log[half::2]) == {"fill"}
 
 
 def test_a_call_is_waited_for_before_the_next(gpu):

@@ -30,7 +30,8 @@ def rms_norm(
         input: Any shape with at least one dimension, any strides; fp16, bf16, fp32 or
             fp64 (complex tensors take PyTorch's own path).
         weight: Shape ``[input.shape[-1]]``, same device, any dtype that converts to a
-            float, but no 8-bit float. ``None`` scales by one.
+            float, but no 8-bit float. ``None`` scales by one. Its gradient has its
+            dtype, as in eager: that of an fp32 weight is fp32 for an fp64 input too.
         eps: Added to the mean square. ``None`` means the machine epsilon of the type
             the sums run in, as in :func:`torch.nn.functional.rms_norm`.
 
