@@ -1026,3 +1026,22 @@ def test_pytest_takes_what_the_build_ran(book):
     book.page(run_block("python", code.format("b")))
     assert "1 passed" in pytest_says(book)
     assert (book.root / "build/ran").read_text() == "ab"
+
+
+def test_examples_run_in_the_module_that_defines_what_a_package_exports(book):
+    book.write("src/pack/__init__.py", "from pack.inner import twice\n")
+    text = 'def twice(x):\n    """\n    >>> pack.twice(2)\n    RESULT\n    """\n'
+    text += "    return 2 * x\n"
+    report = """
+        import sys
+        sys.path.insert(0, str(ROOT / "src"))
+        from proof import run
+        file = run.file_that_defines("pack.inner.twice")
+        wrong = run._run_doctest("pack.inner")
+        """
+    book.write("src/pack/inner.py", text.replace("RESULT", "4"))
+    book.in_proof(
+        f"{report}\n        assert (file.name, wrong) == ('inner.py', ''), wrong"
+    )
+    book.write("src/pack/inner.py", text.replace("RESULT", "5"))
+    book.in_proof(f"{report}\n        assert 'Expected:' in wrong, wrong")

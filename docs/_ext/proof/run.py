@@ -553,6 +553,14 @@ def sanitise(text: str) -> str:
 # Docstrings.
 
 
+def file_that_defines(name: str) -> Path:
+    """The file of the module that an object's full name begins with."""
+    with contextlib.suppress(ModuleNotFoundError):  # raised for part of a module
+        if (spec := importlib.util.find_spec(name)) is not None:
+            return Path(spec.origin)
+    return file_that_defines(name.rpartition(".")[0])
+
+
 def run_doctest(path: Path) -> str:
     """Run the examples in a module's docstrings.
 
@@ -576,7 +584,11 @@ def run_doctest(path: Path) -> str:
 def _run_doctest(name: str) -> str:
     module = importlib.import_module(name)
     report: list[str] = []
+    package = name.partition(".")[0]
+    known = {package: importlib.import_module(package)}  # as readers import it
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in doctest.DocTestFinder().find(module, name):
+    for test in doctest.DocTestFinder().find(module, name, extraglobs=known):
         runner.run(test, out=report.append)
+    if runner.tries == 0:
+        return f"no example of {name} was found"
     return sanitise("".join(report))

@@ -98,9 +98,7 @@ def _classifier(app, docname: str):
             succeeded = bool(data and data["succeeded"])
             return _claim("notebook", source, succeeded=succeeded, output=is_output)
         if ":docstring of " in str(node.source):
-            return _docstring_claim(
-                app, docname, Path(node.source.partition(":docstring of ")[0])
-            )
+            return _docstring_claim(app, docname, node.source.rpartition(" ")[2])
         return _claim("nothing", evidence.relative(path) or path.name)
 
     return classify
@@ -128,7 +126,8 @@ def _cell(node):
     return None
 
 
-def _docstring_claim(app, docname: str, module: Path) -> dict:
+def _docstring_claim(app, docname: str, name: str) -> dict:
+    module = run.file_that_defines(name)  # not the one that exports it
     source = evidence.relative(module) or str(module)
     problem = run.run_doctest(module) if executes(app.config, docname) else ""
     return _claim("doctest", source, what=f"doctest:{source}", problem=problem)

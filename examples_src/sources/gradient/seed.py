@@ -65,6 +65,7 @@ def check() -> None:
     seed.add_(1)
     y.sum().backward()
     print("dropped in both:", torch.equal(y == 0, x.grad == 0))
+    torch.library.opcheck(dropout, (x, 0.5, seed))
 
 
 def drawn_by_a_graph(call) -> int:

@@ -193,7 +193,7 @@ def _save(ctx, inputs, output) -> None:
     """Keep what the gradients asked for are functions of, and nothing else."""
     input, weight, _, ctx.tanh_form = inputs
     _, preactivation = output
-    needs_input, needs_weight, _ = _needs(ctx)
+    needs_input, needs_weight, *_ = ctx.needs_input_grad
     ctx.save_for_backward(
         input if needs_weight else None,
         weight if needs_input else None,
@@ -216,12 +216,6 @@ def _backward(ctx, grad_output, grad_preactivation):
     return *_linear_backward(ctx, grad_preactivation, input, weight), None
 
 
-def _needs(ctx) -> tuple[bool, bool, bool]:
-    """Tell which of input, weight and bias need a gradient."""
-    # The dispatcher drops trailing arguments that equal their defaults.
-    return (*ctx.needs_input_grad, False)[:3]
-
-
 def _gelu_backward(grad_output, preactivation, tanh_form):
     return torch.ops.aten.gelu_backward(
         grad_output, preactivation, approximate="tanh" if tanh_form else "none"
@@ -230,7 +224,7 @@ def _gelu_backward(grad_output, preactivation, tanh_form):
 
 def _linear_backward(ctx, grad, input, weight):
     """Gradients for input, weight and bias; None for those not needed."""
-    needs_input, needs_weight, needs_bias = _needs(ctx)
+    needs_input, needs_weight, needs_bias, _ = ctx.needs_input_grad
     rows = _as_matrix(grad)
     return (
         grad @ weight if needs_input else None,

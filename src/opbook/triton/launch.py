@@ -99,9 +99,8 @@ def refuse_nested(op: CustomOpDef) -> None:
 # [device]
 def device_of(input: Tensor) -> contextlib.AbstractContextManager:
     """Make the tensor's GPU current: Triton launches on the current one."""
-    if not input.is_cuda:
-        return contextlib.nullcontext()
-    return torch.cuda.device(input.get_device())  # a number is looked up fastest
+    number = input.get_device()  # what PyTorch looks up fastest; -1 on the CPU
+    return torch.cuda.device(number) if number >= 0 else contextlib.nullcontext()
 
 
 # [/device]

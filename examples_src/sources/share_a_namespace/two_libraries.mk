@@ -2,7 +2,7 @@
 # make debug    prints what they are built with
 # make DEBUG=1  builds them for a debugger
 #
-# Run it in the root of the repository: make -f examples_src/sources/build_without_setuptools/two_libraries.mk
+# Run it in the root of the repository: make -f examples_src/sources/share_a_namespace/two_libraries.mk
 
 # [settings]
 PYTHON ?= python
@@ -29,7 +29,7 @@ LIBRARIES := $(BUILD)/first_ops.so $(BUILD)/second_ops.so
 all: $(LIBRARIES)
 
 # -MD notes every header of an object, those of torch too: a new torch, a new build.
-$(LIBRARIES:.so=.o): $(BUILD)/%.o: examples_src/sources/build_without_setuptools/two_libraries.cpp
+$(LIBRARIES:.so=.o): $(BUILD)/%.o: examples_src/sources/share_a_namespace/two_libraries.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) $(CPPFLAGS) -MD -MP -DNAMESPACE=$* -c $< -o $@
 
