@@ -5,6 +5,9 @@ Train a transformer, the same transformer with its norms and MLPs swapped for op
 of this library, and one whose norm has a wrong gradient. Only one of the three curves
 leaves the noise.
 
+It needs torch, opbook, matplotlib for the chart, and the folder ``sources`` of opbook's
+repository.
+
 .. topics:: 94
 """
 
@@ -16,8 +19,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCES = Path(sys.argv[0]).resolve().parent / "sources"
-sys.path.insert(0, str(SOURCES / "modules"))
+SOURCES = Path(sys.argv[0]).resolve().parent / "sources" / "modules"
+if not SOURCES.is_dir():
+    print("skipped: needs the folder examples_src/sources of the repository beside it")
+    sys.exit(77)
+sys.path.insert(0, str(SOURCES))
 from patch import patch
 from transformer import Transformer, batches, train
 
