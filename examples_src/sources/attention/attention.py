@@ -21,6 +21,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import speed
+import torch._functorch.config
 import torch.nn.functional as F
 import triton
 from torch import Tensor
@@ -162,6 +163,8 @@ def measure(dim: int, causal: bool, length: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print a table for forward and one for backward."""
+    # Each gradient is taken many times from one graph, which must keep its tensors.
+    torch._functorch.config.donated_buffer = False
     if speed.GPU:
         compile_all()
     cudnn = torch.backends.cudnn.version()
