@@ -17,7 +17,7 @@ from environment import BOOK, without
 from proof import record
 from proof.evidence import toolchain
 
-pytest.importorskip("sphinx", reason="needs sphinx")
+directives = pytest.importorskip("proof.directives", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
 
 EXTENSIONS = Path(__file__).resolve().parents[2] / "docs" / "_ext"
@@ -524,6 +524,15 @@ def test_a_source_of_a_block_that_lacks_its_compiler(native):
     assert ledger["blocks"][0]["reason"] == "needs no-such-nvcc"
     native.page(SHOWN)
     assert "nothing has compiled src/a.cpp" in native.fails()
+
+
+@pytest.mark.parametrize("blank", ["", "\n", "\n\n"])
+def test_a_listing_has_no_blank_lines_at_its_ends(blank):
+    part = f"{blank}a = 1\n\n# [inner]\n\nb = 2\n{blank}# [/inner]\n{blank}"
+    lines = part.splitlines()
+    shown = [lines[index] for index in directives.without_markers(lines)]
+    assert shown == ["a = 1", "", "b = 2"]
+    assert directives.without_markers(["", "# [empty]", ""]) == []
 
 
 def test_not_run_needs_a_reason_and_yields_to_evidence(book):

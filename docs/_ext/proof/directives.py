@@ -161,7 +161,10 @@ _MARK_AT_THE_END = re.compile(r"(?m)[^\S\n]+(//|#) \[/?\w+/?\]$")
 
 
 def without_markers(lines: list[str]) -> list[int]:
-    """Indexes of the lines to show: no ``# [name]`` marker, no gap that one leaves."""
+    """Indexes of the lines to show: no ``# [name]`` marker, no gap that one leaves.
+
+    A part that a page selects ends before a marker, and often with blank lines.
+    """
     kept, in_gap = [], False
     for index, line in enumerate(lines):
         is_blank = not line.strip()
@@ -170,9 +173,8 @@ def without_markers(lines: list[str]) -> list[int]:
         divides = is_blank and kept and lines[kept[-1]].strip()
         if not in_gap or divides:
             kept.append(index)
-    while kept and in_gap and not lines[kept[-1]].strip():
-        kept.pop()
-    return kept
+    shown = [index for index in kept if lines[index].strip()]
+    return [index for index in kept if shown and shown[0] <= index <= shown[-1]]
 
 
 class ProvenInclude(LiteralInclude):
