@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sphinx.util import logging
 
+import finish
 import page_text
 from proof.evidence import write_text
 
@@ -28,7 +29,10 @@ def write(app, exception) -> None:
         return
     markdown = page_text.pages(app)
     found = {name: list(page_text.places(text)) for name, text in markdown.items()}
-    about = {name: description(text) for name, text in markdown.items()}
+    about = {}
+    for name in markdown:
+        html = Path(app.builder.get_outfilename(name)).read_text(encoding="utf-8")
+        about[name] = finish.description(html)
     data = search_data(app, found, about)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # A script, since a page that is opened as a file may not read other files.
@@ -65,15 +69,6 @@ def search_data(app, found: dict, about: dict) -> dict:
         for words in re.split(r"\s*[,\n]\s*", text.strip(", \n"))
     ]
     return {"pages": pages, "places": places, "synonyms": synonyms}
-
-
-def description(markdown: str) -> str:
-    """The first paragraph of a page that is a sentence."""
-    for block in markdown.split("\n\n")[1:]:
-        text = page_text.plain(block)
-        if re.match(r"[A-Z`]", text) and re.search(r"[.:!?]$", text):
-            return text.rstrip(":")
-    return ""
 
 
 def overview(app, about: dict[str, str]) -> str:

@@ -2,9 +2,11 @@
 
 import re
 import textwrap
-from html import escape
+from html import escape, unescape
 
 from docutils import nodes
+
+BEFORE, AFTER = '<meta name="description" content="', '" />'
 
 
 def finish(app, pagename, templatename, context, doctree) -> None:
@@ -14,7 +16,7 @@ def finish(app, pagename, templatename, context, doctree) -> None:
         context["body"] = re.sub(empty, "<td></td>", context["body"])
     if doctree and (text := first_paragraph(doctree)):
         text = escape(textwrap.shorten(text, 200, placeholder=" …"))
-        context["metatags"] += f'\n<meta name="description" content="{text}" />'
+        context["metatags"] += f"\n{BEFORE}{text}{AFTER}"
 
 
 def first_paragraph(doctree: nodes.document) -> str:
@@ -24,6 +26,11 @@ def first_paragraph(doctree: nodes.document) -> str:
         if is_text and "proof" not in paragraph["classes"]:
             return " ".join(paragraph.astext().split())
     return ""
+
+
+def description(html: str) -> str:
+    """What `finish` has written into a page."""
+    return unescape(html.partition(BEFORE)[2].partition(AFTER)[0])
 
 
 def setup(app):

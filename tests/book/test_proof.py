@@ -925,6 +925,17 @@ def test_error_table(book):
     assert "0 errors" in book.html("errors")
 
 
+def test_a_page_is_described_by_its_first_paragraph(book):
+    pytest.importorskip("bs4", reason="needs beautifulsoup4")
+    book.write("docs/conf.py", CONF.replace('"topics"]', '"finding", "finish"]'))
+    book.write("docs/synonyms.toml", "")
+    book.page("A `name`, a < b & *so on*.\n\nAnother one.")
+    book.passes()
+    assert 'content="A name, a &lt; b &amp; so on." />' in book.html()
+    overview = (book.root / "build/html/llms.txt").read_text()
+    assert "\n> A name, a < b & so on.\n" in overview
+
+
 def test_topics(book):
     book.write("docs/index.md", "---\ntopics: [2]\n---\n\n# Title\n")
     book.page("```{topic-coverage}\n```", name="coverage")
