@@ -43,8 +43,11 @@ def purge(app, env, docname) -> None:
 def collect(app, env) -> dict[str, dict]:
     """Every topic with the pages that teach it; write coverage.json."""
     text = Path(app.srcdir, "topics.toml").read_text(encoding="utf-8")
-    topics = tomllib.loads(text)["topic"]
-    table = {str(topic.pop("number")): topic | {"pages": []} for topic in topics}
+    table = {
+        number: {"area": area, "title": title, "pages": []}
+        for area, topics in tomllib.loads(text).items()
+        for number, title in topics.items()
+    }
     for docname in sorted(env.all_docs):
         front_matter = env.metadata[docname].get("topics", "")
         named = env.topics_of_scripts.get(docname, front_matter)
@@ -86,8 +89,8 @@ def _row(app, here: str, number: str, topic: dict) -> str:
         f"{escape(app.env.titles[page].astext())}</a>"
         for page in topic["pages"]
     )
-    title = escape(topic["title"]).replace("`", "")
-    cells = f"<td>{title}</td><td>{len(topic['pages'])}</td><td>{links or '–'}</td>"
+    title, count = escape(topic["title"]), len(topic["pages"])
+    cells = f"<td>{title}</td><td>{count}</td><td>{links or '–'}</td>"
     return f'<tr id="topic-{number}"><th scope="row">{number}</th>{cells}</tr>'
 
 

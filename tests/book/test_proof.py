@@ -41,17 +41,9 @@ GALLERY_CONF = (
     "'write_computation_times': False, 'image_scrapers': ()}\n"
 )
 TOPICS = """\
-[[topic]]
-number = 1
-area = "A"
-title = "One"
-seeds = []
-
-[[topic]]
-number = 2
-area = "A"
-title = "Two"
-seeds = []
+["A"]
+1 = "One"
+2 = "Two"
 """
 MODULE = """\
 def sign(x):
