@@ -8,7 +8,7 @@ tensors. Almost everything else falls back to the CPU.
 
 It needs torch, a C++ compiler, and ``examples_src/sources`` of the repository.
 
-.. topics:: 38 40
+.. topics:: 38
 """
 
 import resource

@@ -17,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 from proof import tables
 from proof.evidence import write_json
 
+PROVEN = ("ran", "compiled", "fails", "recorded")
 logger = logging.getLogger(__name__)
 
 
@@ -33,31 +34,56 @@ class Topics(SphinxDirective):
 
 def prepare(app) -> None:
     if not hasattr(app.env, "topics_of_scripts"):
-        app.env.topics_of_scripts = {}
+        app.env.topics_of_scripts, app.env.blocks_of_topics = {}, {}
 
 
 def purge(app, env, docname) -> None:
     env.topics_of_scripts.pop(docname, None)
+    env.blocks_of_topics.pop(docname, None)
+
+
+def topics_of(app) -> dict[str, dict]:
+    """The topics of topics.toml by number; ``code`` matches what shows a topic."""
+    text = Path(app.srcdir, "topics.toml").read_text(encoding="utf-8")
+    return {
+        number: {"area": area, "title": title, "code": code}
+        for area, topics in tomllib.loads(text).items()
+        for number, (title, code) in topics.items()
+    }
+
+
+def find_blocks(app, doctree) -> None:
+    """Note which blocks of a page show the topics that it names."""
+    env, topics = app.env, topics_of(app)
+    front_matter = env.metadata[env.docname].get("topics", "")
+    named = env.topics_of_scripts.get(env.docname, front_matter)
+    if numbers := re.findall(r"\d+", str(named)):
+        env.note_dependency(str(Path(app.srcdir, "topics.toml")))
+    blocks = [node for node in doctree.findall(nodes.Element) if "proof" in node]
+    found = {}
+    for number in numbers:
+        if number not in topics:
+            logger.warning("there is no topic %s", number, location=env.docname)
+            continue
+        code = re.compile(topics[number]["code"])
+        found[number] = [b["proof"] for b in blocks if code.search(b.astext())]
+        if not found[number]:
+            words = "no block shows topic %s: none has %s"
+            logger.warning(words, number, code.pattern, location=env.docname)
+    env.blocks_of_topics[env.docname] = found
 
 
 def collect(app, env) -> dict[str, dict]:
-    """Every topic with the pages that teach it; write coverage.json."""
-    text = Path(app.srcdir, "topics.toml").read_text(encoding="utf-8")
-    table = {
-        number: {"area": area, "title": title, "pages": []}
-        for area, topics in tomllib.loads(text).items()
-        for number, title in topics.items()
-    }
-    for docname in sorted(env.all_docs):
-        front_matter = env.metadata[docname].get("topics", "")
-        named = env.topics_of_scripts.get(docname, front_matter)
-        for number in re.findall(r"\d+", str(named)):
-            if number in table:
-                table[number]["pages"].append(docname)
-            else:
-                logger.warning("there is no topic %s", number, location=docname)
+    """Every topic with the blocks that prove it, by page; write coverage.json."""
+    table = {number: topic | {"pages": {}} for number, topic in topics_of(app).items()}
+    for docname, found in sorted(env.blocks_of_topics.items()):
+        origins = env.proof["origins"].get(docname, [])
+        for number, blocks in found.items():
+            proven = [block for block in blocks if origins[block].kind in PROVEN]
+            if proven:
+                table[number]["pages"][docname] = proven[0]
     data = {
-        number: {"title": topic["title"], "pages": topic["pages"]}
+        number: {"title": topic["title"], "pages": list(topic["pages"])}
         for number, topic in table.items()
     }
     write_json(Path(app.outdir, "coverage.json"), {"topics": data})
@@ -68,7 +94,8 @@ def _html(app, here: str, table: dict[str, dict]) -> str:
     done = sum(bool(topic["pages"]) for topic in table.values())
     json = "../" * here.count("/") + "coverage.json"
     parts = [
-        f"<p>{done} of {len(table)} topics are taught by at least one page. "
+        f"<p>{done} of {len(table)} topics are shown by a block that "
+        "ran or was compiled here, or that is recorded from a GPU. "
         f'The same list for programs: <a href="{json}">coverage.json</a>.</p>'
     ]
     for area, topics in groupby(table.items(), lambda item: item[1]["area"]):
@@ -85,9 +112,9 @@ def _html(app, here: str, table: dict[str, dict]) -> str:
 
 def _row(app, here: str, number: str, topic: dict) -> str:
     links = ", ".join(
-        f'<a href="{app.builder.get_relative_uri(here, page)}">'
+        f'<a href="{app.builder.get_relative_uri(here, page)}#block-{block}">'
         f"{escape(app.env.titles[page].astext())}</a>"
-        for page in topic["pages"]
+        for page, block in topic["pages"].items()
     )
     title, count = escape(topic["title"]), len(topic["pages"])
     cells = f"<td>{title}</td><td>{count}</td><td>{links or '–'}</td>"
@@ -98,5 +125,6 @@ def setup(app):
     app.add_directive("topics", Topics)
     app.connect("builder-inited", prepare)
     app.connect("env-purge-doc", purge)
+    app.connect("doctree-read", find_blocks, priority=600)  # they have their numbers
     tables.add(app, "topic-coverage", collect, _html)
-    return {"version": "1", "env_version": 2, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 3, "parallel_read_safe": False}

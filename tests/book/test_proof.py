@@ -42,8 +42,8 @@ GALLERY_CONF = (
 )
 TOPICS = """\
 ["A"]
-1 = "One"
-2 = "Two"
+1 = ["One", '1 \\+ 1']
+2 = ["Two", '2 \\+ 2']
 """
 MODULE = """\
 def sign(x):
@@ -929,22 +929,33 @@ def test_a_page_is_described_by_its_first_paragraph(book):
 
 
 def test_topics(book):
-    book.write("docs/index.md", "---\ntopics: [2]\n---\n\n# Title\n")
+    loose = ("-D", "suppress_warnings=toc.not_included")
+    front_matter = "---\ntopics: [{}]\n---\n\n# Title\n\n"
+    block = "```{run} python\nprint(2 + 2)\n```\n"
+    shows = front_matter.format(2) + block
+    book.write("docs/index.md", shows)
     book.page("```{topic-coverage}\n```", name="coverage")
-    book.passes("-D", "suppress_warnings=toc.not_included")
-    coverage = json.loads((book.root / "build/html/coverage.json").read_text())
-    assert coverage["topics"] == {
-        "1": {"title": "One", "pages": []},
-        "2": {"title": "Two", "pages": ["index"]},
-    }
+    book.passes(*loose)
+
+    def pages():
+        text = (book.root / "build/html/coverage.json").read_text()
+        topics = json.loads(text)["topics"].values()
+        return {topic["title"]: topic["pages"] for topic in topics}
+
+    assert pages() == {"One": [], "Two": ["index"]}
     assert "1 of 2 topics" in book.html("coverage")
+    assert 'href="index.html#block-0"' in book.html("coverage")
     book.write("docs/topics.toml", TOPICS.replace('"One"', '"First"'))
-    book.passes("-D", "suppress_warnings=toc.not_included")
+    book.passes(*loose)
     assert "First" in book.html("coverage")
-    book.write("docs/index.md", "---\ntopics: [3]\n---\n\n# Title\n")
-    assert "there is no topic 3" in book.fails(
-        "-D", "suppress_warnings=toc.not_included"
-    )
+    # Named, and shown by a block that does not run here: not taught here.
+    book.write("docs/index.md", shows.replace("python\n", "python\n:needs: no_such\n"))
+    book.passes(*loose)
+    assert pages()["Two"] == []
+    book.write("docs/index.md", shows.replace("[2]", "[1]"))
+    assert "no block shows topic 1" in book.fails(*loose)
+    book.write("docs/index.md", shows.replace("[2]", "[3]"))
+    assert "there is no topic 3" in book.fails(*loose)
 
 
 def test_gallery_script_runs_again_when_an_input_changes(book):
