@@ -165,6 +165,7 @@ def main() -> None:
     """Print a table for forward and one for backward."""
     # Each gradient is taken many times from one graph, which must keep its tensors.
     torch._functorch.config.donated_buffer = False
+    torch._dynamo.config.recompile_limit = 64  # FlexAttention is compiled for each case
     if speed.GPU:
         compile_all()
     cudnn = torch.backends.cudnn.version()
