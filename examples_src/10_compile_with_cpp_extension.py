@@ -1,9 +1,9 @@
 """Compile an operator while you edit it
 =====================================
 
-``pip install`` is the way to ship an operator. While you change one every minute,
-:func:`torch.utils.cpp_extension.load` is faster: it compiles the sources you name,
-loads the library, and next time compiles only what changed.
+While you edit an operator, PyTorch can compile it without ``pip install``.
+:func:`torch.utils.cpp_extension.load` compiles the sources you name, loads the library,
+and next time compiles only what changed.
 
 It needs torch, ninja, a C++ compiler, and a clone of the repository with opbook built.
 

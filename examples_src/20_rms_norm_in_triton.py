@@ -1,9 +1,9 @@
-"""Write the operator in Triton
-============================
+"""Write RMSNorm in Triton
+=======================
 
-A Triton kernel is Python that is compiled for the GPU at its first call. Without a GPU,
-Triton's interpreter runs the same kernel on the CPU with NumPy: slow, but enough to
-check every number.
+Write RMSNorm as a Triton kernel, and compare every number with PyTorch's. A Triton
+kernel is Python that is compiled for the GPU at its first call. Without a GPU, Triton's
+interpreter runs the same kernel on the CPU with NumPy, slowly.
 
 It needs torch, triton and numpy.
 

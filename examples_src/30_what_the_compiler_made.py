@@ -1,9 +1,9 @@
 """Read what the compiler made of a kernel
 =======================================
 
-Compiling a kernel needs no GPU, and the result answers questions that the source
-cannot: does it load 16 bytes at a time, how many registers does a thread take, does
-anything spill? Compile the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
+See how wide a kernel loads, how many registers it takes, and whether it spills. The
+source does not say it, but the compiled code does, and compiling needs no GPU. Compile
+the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
 
 It needs torch, nvcc or clang, a clone of the repository, and matplotlib for the chart.
 

@@ -1,9 +1,9 @@
-"""Weigh three ways to bind an operator
-====================================
+"""Compare three ways to bind an operator
+======================================
 
-The same CPU function is bound to Python three ways: through the LibTorch Stable ABI,
-through ``TORCH_LIBRARY``, and through pybind11. They compute the same numbers. They
-differ in what a build costs, and in what PyTorch knows about the result.
+Bind the same C++ function to Python in three ways, and compare what each costs. The
+ways are the LibTorch Stable ABI, ``TORCH_LIBRARY``, and pybind11. They compute the same
+numbers, but differ in what a build costs, and in what PyTorch knows about the result.
 
 It needs torch, a C++ compiler, the folder ``examples_src/sources`` of the repository,
 and matplotlib for the chart.

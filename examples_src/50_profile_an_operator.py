@@ -1,9 +1,9 @@
 """See where an operator spends its time
 =====================================
 
-A table of totals hides the order of things. The profiler keeps every call with its
-start and its end. Draw them as bars, callers above and callees below, and you see what
-calls what.
+Draw the calls that an operator makes as bars, and see which of them take the time. The
+profiler keeps every call with its start and its end, so the picture has callers above
+and callees below, in order. A table of totals does not show the order.
 
 It needs torch, opbook, and matplotlib for the chart.
 

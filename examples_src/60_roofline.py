@@ -1,8 +1,9 @@
 """Draw the roofline of a machine
 ==============================
 
-An operator cannot run faster than memory delivers its data, nor faster than the chip
-computes. Measure both limits, and place operators under them.
+Measure how fast memory and arithmetic are, and how near an operator comes to them. An
+operator cannot run faster than memory delivers its data, nor faster than the chip
+computes. The picture of both limits is called a roofline.
 
 It needs torch, opbook, and matplotlib for the chart.
 

@@ -1,9 +1,10 @@
 """Tune the blocks of a Triton kernel
 ==================================
 
-A block size that fills the GPU for one shape leaves it idle for another. The tuner
-times a list of configs for each shape. Look at what a config changes: the number of
-programs, and the work that the mask throws away.
+Let Triton's tuner choose the size of a block, and see what that size changes. A block
+size that fills the GPU for one shape leaves it idle for another, so the tuner times a
+list of configs for each shape. A config changes the number of programs, and the work
+that the mask throws away.
 
 It needs torch, triton, numpy, opbook, and matplotlib for the chart.
 

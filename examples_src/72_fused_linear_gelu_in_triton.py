@@ -1,8 +1,9 @@
 """Fuse a linear layer with GELU in Triton
 =======================================
 
-At its end a program holds the product in fp32 registers. Apply GELU there, and the
-product is never rounded, written and read. See what that does to error and bytes.
+Apply GELU in the kernel of the matrix product, and save writing the product. At its
+end, the kernel holds the product in fp32 registers. If it applies GELU there, the
+product is never rounded, written and read again. See what that does to error and bytes.
 
 It needs torch, triton, numpy, opbook, and matplotlib for the chart.
 

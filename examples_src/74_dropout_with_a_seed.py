@@ -1,8 +1,9 @@
-"""Drop out with a seed instead of a mask
-======================================
+"""Save a seed instead of a dropout mask
+=====================================
 
-Backward needs to know which elements were dropped. The usual way is to save a mask. A
-kernel can save the seed instead, one number, and draw the same mask again.
+Save one number for the backward pass of dropout, instead of a mask. The backward pass
+needs to know which elements were dropped, and can draw the same mask again from the
+seed.
 
 It needs torch, triton and numpy, and matplotlib for the chart.
 

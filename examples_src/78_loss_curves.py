@@ -1,9 +1,9 @@
 """Compare the loss curves of two models
 =====================================
 
-Train a transformer, the same transformer with its norms and MLPs swapped for operators
-of this library, and one whose norm has a wrong gradient. Only one of the three curves
-leaves the noise.
+Train a model with and without your operators, and see a wrong gradient in the loss. The
+three models are a transformer, the same transformer with its norms and MLPs swapped for
+operators of this library, and one whose norm has a wrong gradient.
 
 It needs torch, opbook, matplotlib for the chart, and the folder ``sources`` of opbook's
 repository.

@@ -1,10 +1,11 @@
-"""Bring a backend
-===============
+"""Add a device to PyTorch (bring a backend)
+=========================================
 
-A backend that PyTorch has never heard of: device ``opbook``, on the device type
-``PrivateUse1``. It keeps its memory on the host, so that it runs on every machine. It
-has one kernel that computes, for ``aten::neg``, and what makes, copies and views
-tensors. Almost everything else falls back to the CPU.
+Write the fewest functions with which PyTorch works on a device that it does not know.
+The device is called ``opbook``, on the device type ``PrivateUse1``. It keeps its memory
+on the host, so that it runs on every machine. It has one kernel that computes, for
+``aten::neg``, and what makes, copies and views tensors. Almost everything else falls
+back to the CPU.
 
 It needs torch, a C++ compiler, and ``examples_src/sources`` of the repository.
 

@@ -1,9 +1,9 @@
-"""Hold RMSNorm against a copy
+"""Compare RMSNorm with a copy
 ===========================
 
-RMSNorm reads each element once and writes one. It can hardly be faster than a copy of
-the same tensor, and that is what to hold it against: a time alone does not say whether
-the machine could do better.
+RMSNorm moves as many bytes as a copy, so a copy shows how fast it could be. It reads
+each element once and writes one, so it can hardly be faster than a copy of the same
+tensor. A time alone does not say whether the machine could do better.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """

@@ -1,9 +1,9 @@
-"""Weigh the gradients of RMSNorm
-==============================
+"""Measure the gradients of RMSNorm
+================================
 
-The backward pass has two results. The gradient of the input needs a sum along each row,
-the gradient of the weight a sum down all rows. Both read the same two tensors, and the
-question is whether a kernel reads them once.
+The backward pass has two results from the same tensors: does a kernel read them once?
+The gradient of the input needs a sum along each row, and the gradient of the weight
+needs a sum down all rows.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """

@@ -1,9 +1,9 @@
 """Find what a small call costs
 ============================
 
-A model that writes one token at a time normalizes a few rows per call. There is next to
-nothing to move. What counts is how soon the kernel starts, and what Python takes to
-launch it.
+Measure a call that has next to nothing to compute, as when a model writes one token.
+Such a call normalizes a few rows. What counts is how soon the kernel starts, and how
+long Python takes to launch it.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """

@@ -1,9 +1,10 @@
-"""Save a trip through memory
-==========================
+"""Fuse an addition with RMSNorm
+=============================
 
-In a transformer an addition comes before almost every RMSNorm. Alone, the addition
-writes the sum and RMSNorm reads it again. One kernel for both skips that read. Writing
-the result over the input skips nothing, but needs no second tensor.
+One kernel for an addition and the RMSNorm after it saves reading the sum again. In a
+transformer, an addition comes before almost every RMSNorm. Written separately, the
+addition writes the sum and RMSNorm reads it. Writing the result over the input saves no
+time, but needs no second tensor.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """

@@ -1,9 +1,9 @@
-"""Hold a fused layer against its product
-=======================================
+"""Compare a fused layer with its matrix product
+=============================================
 
-A linear layer with GELU is a matrix product and a little more. The product is bound by
-arithmetic. The little more is bound by memory, unless it happens before the product is
-written. So hold the whole layer against the product alone.
+A linear layer with GELU should take hardly longer than its matrix product alone. The
+product is bound by arithmetic. Bias and GELU are bound by memory, unless they happen
+before the product is written. So compare the whole layer with the product.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """

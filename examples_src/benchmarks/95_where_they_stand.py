@@ -1,8 +1,9 @@
 """Place the operators under the roofline
 ======================================
 
-One picture for all: how much an operator computes for each byte that it has to move,
-and how fast it does. It tells at once which limit an operator is near.
+See for each operator whether memory or arithmetic limits it, and how near it is. The
+picture has how much an operator computes for each byte that it has to move, and how
+fast it does.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
