@@ -102,6 +102,8 @@ def _markdown(node, page: str) -> str:
         inner = f"[{inner.strip()}]({urljoin(page, node['href'])})"
     elif tag in MARKS and inner.strip():
         inner = f"{MARKS[tag]}{inner.strip()}{MARKS[tag]}"
+    if "admonition" in node.get("class", []):
+        inner = "\n> ".join(["", *inner.strip().split("\n")])
     if tag in BLOCKS:
         inner = f"\n\n{inner.strip()}\n\n"
     if tag in PLACES and node.get("id"):
@@ -129,6 +131,6 @@ def plain(markdown: str) -> str:
     """The words, without the signs of Markdown."""
     text = re.sub(r"!?\[([^]]*)\]\([^)\s]*\)", r"\1", markdown)
     text = re.sub(
-        r"^```\w*$|^ *(#+|-) |^[| -]+$|^Origin: .*$", "", text, flags=re.MULTILINE
+        r"^```\w*$|^ *(#+|-|>) |^[| -]+$|^Origin: .*$", "", text, flags=re.MULTILINE
     )
     return " ".join(re.sub(r"[`*]|(^|\s)\|(?=\s)", " ", text).split())

@@ -1,0 +1,163 @@
+"""Each page that runs blocks as a notebook, which its header offers for download.
+
+The prose comes from the page's HTML, in which roles, includes and recordings are
+resolved. The code cells are the page's blocks with the results of the build.
+"""
+
+import re
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode, v4
+
+import page_text
+from proof import evidence, page, projects, run
+from proof.page import Block, Result
+
+# A numbered block in the HTML, with the label of its origin.
+_BLOCK = re.compile(
+    r'<div class="[^"]*" id="block-(\d+)">.*?</pre></div>\s*</div>'
+    r'(?:\s*<p class="proof .*?</p>)?',
+    re.DOTALL,
+)
+_LINK_INSIDE = re.compile(r' href="(?!https?:)[^"]*"')
+_CELL = "\1"  # on both sides of the number of a block that becomes a cell
+_EXIT = re.compile(r"^(raise SystemExit|sys\.exit)\b", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last):"
+
+NOTE = "> {project} made this notebook from its page. To run it, {place}."
+FAILS = " A cell with the tag `raises-exception` raises on purpose."
+# The page ran in one of two places; a file of it, and how the reader gets there.
+REPOSITORY = ("csrc/portable.h", "keep it in a checkout of the repository")
+SETUP = """\
+import os
+import sys
+from pathlib import Path
+
+# The page ran in this folder, with the Python of this kernel as `python`.
+folders = [Path.cwd(), *Path.cwd().parents]
+root = next((folder for folder in folders if (folder / "{file}").exists()), None)
+if root is None:
+    raise FileNotFoundError("{file}: to run this notebook, {place}")
+os.chdir(root)
+sys.path.insert(0, str(root / "src"))
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+"""
+INTERPRET = 'os.environ.setdefault("TRITON_INTERPRET", "1")  # the page ran without a GPU\n'
+
+
+def write(app, pagename, templatename, context, doctree) -> None:
+    """Write the notebook of a page, and tell the template where it is."""
+    claims = app.env.proof["claims"].get(pagename, [])
+    if app.builder.name != "html" or not any(c["how"] == "run" for c in claims):
+        return
+    path = Path(app.env.doc2path(pagename))
+    blocks = page.parse(path)
+    results = run.known_results(path) or [Result()] * len(blocks)
+    base = app.config.html_baseurl
+    address = base and base + app.builder.get_target_uri(pagename)
+    cells = list(map(is_cell, blocks, results))
+    text = markdown(context["body"], address, claims, cells)
+    made = notebook(text, blocks, results, setup_cells(app, path, blocks))
+    nbformat.validate(made)
+    context["notebook_file"] = f"_notebooks/{pagename}.ipynb"
+    file = Path(app.outdir, context["notebook_file"])
+    evidence.write_text(file, nbformat.writes(made) + "\n")
+
+
+def is_cell(block: Block, result: Result) -> bool:
+    """Whether a block runs in the notebook: it ran here, and needs only Python."""
+    return result.status != "not_run" and (block.language == "python" or not block.needs)
+
+
+def raises(block: Block) -> bool:
+    """Whether a block ends with an exception, as an exit with any status does here."""
+    return block.fails is not None or bool(_EXIT.search(block.code))
+
+
+def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> str:
+    """The page as Markdown, with a mark in place of each block that becomes a cell.
+
+    While the site has no address, a link to another page would lead nowhere.
+    """
+
+    def mark(found: re.Match) -> str:
+        claim = claims[int(found[1])]
+        if claim["how"] != "run" or not cells[claim["block"]]:
+            return found[0]
+        is_output = claim.get("output")
+        return "" if is_output else f"<p>{_CELL}{claim['block']}{_CELL}</p>"
+
+    html = _BLOCK.sub(mark, html)
+    html = html if address else _LINK_INSIDE.sub("", html)
+    text = page_text.to_markdown(f"<article>{html}</article>", address)
+    return page_text.without_marks(text)
+
+
+def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
+    """A note for the reader, and code that goes where the page ran."""
+    file, place = REPOSITORY
+    if step := page.project(path):
+        file = list(projects.state(step))[-1]
+        archive = "starter" if step == projects.LAST else f"starter_step_{step}"
+        place = f"unpack {archive}.zip, which the page offers, and keep it in that folder"
+    note = NOTE.format(project=app.config.project, place=place)
+    if any(map(raises, blocks)):
+        note += FAILS
+    code = SETUP.format(file=file, place=place)
+    if not evidence.environment()["gpu"] and any("triton" in block.code for block in blocks):
+        code += INTERPRET
+    return note, code
+
+
+def notebook(text, blocks, results, setup) -> NotebookNode:
+    """Cells of the text and of the blocks; the setup comes below the title."""
+    note, code = setup
+    title, _, text = text.partition("\n\n")
+    prose, *rest = re.split(rf" *{_CELL}(\d+){_CELL}", text)
+    cells = [v4.new_markdown_cell(f"{title}\n\n{note}"), v4.new_code_cell(code.rstrip())]
+    cells.append(v4.new_markdown_cell(prose.strip()))
+    for number, prose in zip(map(int, rest[::2]), rest[1::2], strict=True):
+        cells.append(code_cell(blocks[number], results[number]))
+        cells.append(v4.new_markdown_cell(prose.strip()))
+    cells = [cell for cell in cells if cell.source]
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"  # the same in each build
+        if cell.get("outputs"):
+            cell.execution_count = number
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+def code_cell(block: Block, result: Result) -> NotebookNode:
+    """A block with its output; one that fails on the page may fail here."""
+    source = block.code
+    if block.language == "console":
+        commands = (command for _, command in page.commands(block))
+        source = "\n".join(["%%bash -e -o pipefail", *commands])
+    elif block.needs:
+        source = f"# Needs {', '.join(block.needs)}.\n{source}"
+    tags = {"tags": ["raises-exception"]} if raises(block) else {}
+    return v4.new_code_cell(source, metadata=tags, outputs=outputs(block, result))
+
+
+def outputs(block: Block, result: Result) -> list[NotebookNode]:
+    """What a block printed, and its error as Jupyter keeps it."""
+    printed, errors = result.text, []
+    if result.status == "failed":
+        name, message, trace = "SystemExit", result.reason, [result.reason]
+        if block.language == "console":
+            name = "CalledProcessError"
+        elif not _EXIT.search(block.code):
+            name, _, message = result.reason.partition(": ")
+            start = max(printed.find(_TRACEBACK), 0)  # a SyntaxError has no such line
+            printed, trace = printed[:start], printed[start:].splitlines()
+        name = name.rpartition(".")[2]
+        errors = [v4.new_output("error", ename=name, evalue=message, traceback=trace)]
+    stream = [v4.new_output("stream", text=printed)] if printed else []
+    return stream + errors
+
+
+def setup(app):
+    app.connect("html-page-context", write)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
