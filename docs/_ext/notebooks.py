@@ -41,9 +41,12 @@ if root is None:
     raise FileNotFoundError("{file}: to run this notebook, {place}")
 os.chdir(root)
 sys.path.insert(0, str(root / "src"))
-os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
+os.environ["PATH"] = os.pathsep.join(programs)
 """
-INTERPRET = 'os.environ.setdefault("TRITON_INTERPRET", "1")  # the page ran without a GPU\n'
+INTERPRET = (
+    'os.environ.setdefault("TRITON_INTERPRET", "1")  # the page ran without a GPU\n'
+)
 
 
 def write(app, pagename, templatename, context, doctree) -> None:
@@ -66,8 +69,9 @@ def write(app, pagename, templatename, context, doctree) -> None:
 
 
 def is_cell(block: Block, result: Result) -> bool:
-    """Whether a block runs in the notebook: it ran here, and needs only Python."""
-    return result.status != "not_run" and (block.language == "python" or not block.needs)
+    """Whether a block is a cell: it ran, and needs g++ and Python packages at most."""
+    tools = {need.partition(">=")[0] for need in block.needs} - {"g++"}
+    return result.status != "not_run" and all(map(evidence.package_version, tools))
 
 
 def raises(block: Block) -> bool:
@@ -100,12 +104,16 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     if step := page.project(path):
         file = list(projects.state(step))[-1]
         archive = "starter" if step == projects.LAST else f"starter_step_{step}"
-        place = f"unpack {archive}.zip, which the page offers, and keep it in that folder"
+        place = (
+            f"unpack {archive}.zip, which the page offers, and keep it in that folder"
+        )
     note = NOTE.format(project=app.config.project, place=place)
     if any(map(raises, blocks)):
         note += FAILS
     code = SETUP.format(file=file, place=place)
-    if not evidence.environment()["gpu"] and any("triton" in block.code for block in blocks):
+    if not evidence.environment()["gpu"] and any(
+        "triton" in block.code for block in blocks
+    ):
         code += INTERPRET
     return note, code
 
@@ -115,7 +123,10 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
     note, code = setup
     title, _, text = text.partition("\n\n")
     prose, *rest = re.split(rf" *{_CELL}(\d+){_CELL}", text)
-    cells = [v4.new_markdown_cell(f"{title}\n\n{note}"), v4.new_code_cell(code.rstrip())]
+    cells = [
+        v4.new_markdown_cell(f"{title}\n\n{note}"),
+        v4.new_code_cell(code.rstrip()),
+    ]
     cells.append(v4.new_markdown_cell(prose.strip()))
     for number, prose in zip(map(int, rest[::2]), rest[1::2], strict=True):
         cells.append(code_cell(blocks[number], results[number]))
@@ -131,14 +142,15 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
 
 def code_cell(block: Block, result: Result) -> NotebookNode:
     """A block with its output; one that fails on the page may fail here."""
-    source = block.code
+    magic, source = "", block.code
     if block.language == "console":
-        commands = (command for _, command in page.commands(block))
-        source = "\n".join(["%%bash -e -o pipefail", *commands])
-    elif block.needs:
-        source = f"# Needs {', '.join(block.needs)}.\n{source}"
+        # As on the page, the first command that fails ends the block.
+        magic = "%%bash -o pipefail\n"
+        source = " || exit\n".join(command for _, command in page.commands(block))
+    needs = f"# Needs {', '.join(block.needs)}.\n" if block.needs else ""
     tags = {"tags": ["raises-exception"]} if raises(block) else {}
-    return v4.new_code_cell(source, metadata=tags, outputs=outputs(block, result))
+    printed = outputs(block, result)
+    return v4.new_code_cell(f"{magic}{needs}{source}", metadata=tags, outputs=printed)
 
 
 def outputs(block: Block, result: Result) -> list[NotebookNode]:
@@ -154,8 +166,9 @@ def outputs(block: Block, result: Result) -> list[NotebookNode]:
             printed, trace = printed[:start], printed[start:].splitlines()
         name = name.rpartition(".")[2]
         errors = [v4.new_output("error", ename=name, evalue=message, traceback=trace)]
-    stream = [v4.new_output("stream", text=printed)] if printed else []
-    return stream + errors
+    if printed := printed.rstrip():
+        return [v4.new_output("stream", text=f"{printed}\n"), *errors]
+    return errors
 
 
 def setup(app):

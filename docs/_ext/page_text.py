@@ -66,7 +66,12 @@ def to_markdown(html: str, page: str) -> str:
     # Most of a page is spans that colour its code.
     article = re.sub(r"</?span\b[^>]*>", "", article)
     text = _markdown(BeautifulSoup(article, "html.parser"), page)
-    return re.sub(r"[ \n]*\n[ \n]*\n", "\n\n", text).strip() + "\n"
+    return one_blank_line(text) + "\n"
+
+
+def one_blank_line(text: str) -> str:
+    """The text with one blank line where there were more."""
+    return re.sub(r"[ \n]*\n[ \n]*\n", "\n\n", text).strip()
 
 
 def _markdown(node, page: str) -> str:
@@ -103,7 +108,7 @@ def _markdown(node, page: str) -> str:
     elif tag in MARKS and inner.strip():
         inner = f"{MARKS[tag]}{inner.strip()}{MARKS[tag]}"
     if "admonition" in node.get("class", []):
-        inner = "\n> ".join(["", *inner.strip().split("\n")])
+        inner = "> " + one_blank_line(inner).replace("\n", "\n> ")
     if tag in BLOCKS:
         inner = f"\n\n{inner.strip()}\n\n"
     if tag in PLACES and node.get("id"):

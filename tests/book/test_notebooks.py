@@ -1,0 +1,162 @@
+"""The pages as notebooks: cells, outputs, expected failures; some run under nbval."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from environment import BOOK, without
+
+nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
+pytest.importorskip("bs4", reason="needs beautifulsoup4")
+from test_proof import CONF, Book  # noqa: E402  it skips where Sphinx is missing
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "html" / "_notebooks"
+# What only Sphinx reads: a directive, an option of one, a role, a mark of our own.
+SYNTAX = re.compile(r"^\s*([`:~]{3,}\s*\{|:[\w-]+:)|\{[\w:]+\}`\w|[\0\1]", re.MULTILINE)
+PAGE = """\
+    See {doc}`other` first.
+
+    ```{note}
+    Two words.
+    ```
+
+    Then this.
+
+    ```{run} python
+    print("said")
+    6 * 7
+    ```
+
+    - A block in a list:
+
+      ```{run} python
+      :fails: by zero
+      print("before")
+      1 / 0
+      ```
+
+    ```{run} console
+    $ echo one
+    $ echo two
+    ```
+
+    ```{run} console
+    :needs: sh
+    $ echo three
+    ```
+
+    ```{run} python
+    :needs: no_such_tool
+    not_run
+    ```
+
+    ```{run} python
+    :needs: nbformat
+    raise SystemExit(0)
+    ```
+"""
+
+
+@pytest.fixture
+def book(tmp_path) -> Book:
+    made = Book(tmp_path)
+    made.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "notebooks"]'))
+    made.write("docs/other.md", "---\norphan: true\n---\n# Other page\n")
+    made.page(PAGE)
+    return made
+
+
+def built(book: Book, *options: str):
+    book.passes(*options)
+    assert not (book.root / "build/html/_notebooks/other.ipynb").exists()
+    path = book.root / "build/html/_notebooks/index.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    prose = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    return prose, code
+
+
+def test_blocks_become_cells_with_what_they_printed(book):
+    _, (setup, said, fails, console, ends) = built(book)
+    assert "csrc/portable.h" in setup.source
+    assert [said.source, said.outputs[0].text] == ['print("said")\n6 * 7', "said\n42\n"]
+    assert fails.metadata.tags == ends.metadata.tags == ["raises-exception"]
+    printed, error = fails.outputs
+    assert printed.text == "before\n"
+    assert [error.ename, error.evalue] == ["ZeroDivisionError", "division by zero"]
+    assert error.traceback[0].startswith("Traceback")
+    assert console.source == "%%bash -o pipefail\necho one || exit\necho two"
+    assert console.outputs[0].text == "one\ntwo\n"
+    assert ends.source == "# Needs nbformat.\nraise SystemExit(0)"
+    assert [cell.execution_count for cell in (setup, said)] == [None, 3]
+
+
+def test_prose_reads_without_sphinx(book):
+    prose, _ = built(book)
+    assert prose.startswith("# Title\n\n> ")
+    assert "See Other page first.\n\n> Note\n> \n> Two words.\n\nThen" in prose
+    assert "```console\n$ echo three\n```" in prose  # it needs a tool
+    assert "```python\nnot_run\n```\n\nOrigin: not run" in prose
+    assert "said" not in prose
+    assert not SYNTAX.search(prose)
+
+
+def test_links_lead_to_the_site_when_it_has_an_address(book):
+    prose, _ = built(book, "-D", "html_baseurl=https://book.example/")
+    assert "See [Other page](https://book.example/other.html) first." in prose
+
+
+def test_a_build_that_runs_nothing_has_cells_without_outputs(book):
+    _, code = built(book, "-D", "proof_execute=0")
+    assert not any(cell.outputs for cell in code)
+
+
+# The notebooks of the site.
+
+
+@pytest.fixture
+def site() -> list[Path]:
+    if not (found := sorted(SITE.rglob("*.ipynb"))):
+        pytest.skip("needs the site (nox -s docs)")
+    return found
+
+
+def test_every_notebook_of_the_site_is_valid(site):
+    for path in site:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        prose = (c.source for c in notebook.cells if c.cell_type == "markdown")
+        shown = re.compile("^ *(```+).*?^ *\\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+        left = [SYNTAX.search(shown.sub("", text)) for text in prose]
+        assert not any(left), f"{path.name}: {left}"
+
+
+@pytest.mark.parametrize(
+    "name", ["dispatch/find_what_to_override", "trouble/lost_gradient_warning"]
+)
+def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
+    pytest.importorskip("nbval", reason="needs nbval")
+    path = SITE / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if any(output.output_type == "error" for output in cell.get("outputs", [])):
+            cell.metadata.tags.append("nbval-check-output")
+    copy = ROOT / "build" / "notebooks" / f"{name}.ipynb"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, copy)
+    # Not the options of this run of pytest, which compare what the cells print.
+    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:xdist"]
+    command += ["-c", "/dev/null", "--rootdir", copy.parent, "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--nbval-lax", "--nbval-current-env", copy],
+        env=without(*BOOK, "PYTEST_", "CI"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
