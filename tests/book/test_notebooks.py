@@ -61,28 +61,31 @@ PAGE = """\
 """
 
 
-@pytest.fixture
-def book(tmp_path) -> Book:
-    made = Book(tmp_path)
+@pytest.fixture(scope="module")
+def book(tmp_path_factory) -> Book:
+    made = Book(tmp_path_factory.mktemp("notebooks"))
     made.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "notebooks"]'))
     made.write("docs/other.md", "---\norphan: true\n---\n# Other page\n")
     made.page(PAGE)
+    made.passes("-D", "proof_execute=0")
+    made.quick = read(made)
+    made.passes()
     return made
 
 
-def built(book: Book, *options: str):
-    book.passes(*options)
-    assert not (book.root / "build/html/_notebooks/other.ipynb").exists()
-    path = book.root / "build/html/_notebooks/index.ipynb"
-    notebook = nbformat.read(path, as_version=4)
+def read(book: Book) -> tuple[str, list]:
+    """The prose and the code cells of the notebook that a build has made."""
+    folder = book.root / "build/html/_notebooks"
+    assert [path.name for path in folder.iterdir()] == ["index.ipynb"]
+    notebook = nbformat.read(folder / "index.ipynb", as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    prose = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    return prose, code
+    prose = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return "\n".join(prose), code
 
 
 def test_blocks_become_cells_with_what_they_printed(book):
-    _, (setup, said, fails, console, ends) = built(book)
+    _, (setup, said, fails, console, ends) = read(book)
     assert "csrc/portable.h" in setup.source
     assert [said.source, said.outputs[0].text] == ['print("said")\n6 * 7', "said\n42\n"]
     assert fails.metadata.tags == ends.metadata.tags == ["raises-exception"]
@@ -96,8 +99,14 @@ def test_blocks_become_cells_with_what_they_printed(book):
     assert [cell.execution_count for cell in (setup, said)] == [None, 3]
 
 
+def test_a_build_that_runs_nothing_has_cells_without_outputs(book):
+    _, code = book.quick
+    assert len(code) == 5
+    assert not any(cell.outputs for cell in code)
+
+
 def test_prose_reads_without_sphinx(book):
-    prose, _ = built(book)
+    prose, _ = read(book)
     assert prose.startswith("# Title\n\n> ")
     assert "See Other page first.\n\n> Note\n> \n> Two words.\n\nThen" in prose
     assert "```console\n$ echo three\n```" in prose  # it needs a tool
@@ -107,13 +116,9 @@ def test_prose_reads_without_sphinx(book):
 
 
 def test_links_lead_to_the_site_when_it_has_an_address(book):
-    prose, _ = built(book, "-D", "html_baseurl=https://book.example/")
+    book.passes("-D", "html_baseurl=https://book.example/")
+    prose, _ = read(book)
     assert "See [Other page](https://book.example/other.html) first." in prose
-
-
-def test_a_build_that_runs_nothing_has_cells_without_outputs(book):
-    _, code = built(book, "-D", "proof_execute=0")
-    assert not any(cell.outputs for cell in code)
 
 
 # The notebooks of the site.

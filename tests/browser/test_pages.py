@@ -1,5 +1,6 @@
 """Every page as a reader's browser sees it: light, dark, on a phone, by keyboard."""
 
+import json
 import os
 
 import pytest
@@ -146,6 +147,15 @@ def test_a_copy_button_copies_commands_without_prompts(page, site):
     commands = [line.removeprefix("$ ") for line in shown if line.startswith("$ ")]
     assert commands
     assert page.evaluate("navigator.clipboard.readText()") == "\n".join(commands)
+
+
+@pytest.mark.parametrize("name", ["guide/4_register", "tutorials/rms_norm"])
+def test_a_page_offers_its_notebook(page, site, name):
+    page.goto(f"{site}/{name}.html")
+    with page.expect_download() as download:
+        page.click(".header-article__inner >> text=Notebook")
+    assert download.value.suggested_filename == f"{name.rpartition('/')[2]}.ipynb"
+    assert json.loads(download.value.path().read_text())["nbformat"] == 4
 
 
 def test_a_finger_finds_the_copy_button(chromium, site):
