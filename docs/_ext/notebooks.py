@@ -13,6 +13,7 @@ from nbformat import NotebookNode, v4
 import page_text
 from proof import evidence, page, projects, run
 from proof.page import Block, Result
+from steps import zip_name
 
 # A numbered block in the HTML, with the label of its origin.
 _BLOCK = re.compile(
@@ -42,11 +43,8 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root / "src"))
 programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
-os.environ["PATH"] = os.pathsep.join(programs)
-"""
-INTERPRET = (
-    'os.environ.setdefault("TRITON_INTERPRET", "1")  # the page ran without a GPU\n'
-)
+os.environ["PATH"] = os.pathsep.join(programs)"""
+INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 
 
 def write(app, pagename, templatename, context, doctree) -> None:
@@ -103,17 +101,13 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     file, place = REPOSITORY
     if step := page.project(path):
         file = list(projects.state(step))[-1]
-        archive = "starter" if step == projects.LAST else f"starter_step_{step}"
-        place = (
-            f"unpack {archive}.zip, which the page offers, and keep it in that folder"
-        )
+        place = f"unpack {zip_name(step)} of the page, and keep it in that folder"
     note = NOTE.format(project=app.config.project, place=place)
     if any(map(raises, blocks)):
         note += FAILS
     code = SETUP.format(file=file, place=place)
-    if not evidence.environment()["gpu"] and any(
-        "triton" in block.code for block in blocks
-    ):
+    has_triton = any("triton" in block.code for block in blocks)
+    if has_triton and not evidence.environment()["gpu"]:
         code += INTERPRET
     return note, code
 
@@ -123,11 +117,8 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
     note, code = setup
     title, _, text = text.partition("\n\n")
     prose, *rest = re.split(rf" *{_CELL}(\d+){_CELL}", text)
-    cells = [
-        v4.new_markdown_cell(f"{title}\n\n{note}"),
-        v4.new_code_cell(code.rstrip()),
-    ]
-    cells.append(v4.new_markdown_cell(prose.strip()))
+    head = v4.new_markdown_cell(f"{title}\n\n{note}")
+    cells = [head, v4.new_code_cell(code), v4.new_markdown_cell(prose.strip())]
     for number, prose in zip(map(int, rest[::2]), rest[1::2], strict=True):
         cells.append(code_cell(blocks[number], results[number]))
         cells.append(v4.new_markdown_cell(prose.strip()))
