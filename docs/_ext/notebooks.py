@@ -29,7 +29,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 NOTE = "> {project} made this notebook from its page. To run it, {place}."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
 # The page ran in one of two places; a file of it, and how the reader gets there.
-REPOSITORY = ("csrc/portable.h", "keep it in a checkout of the repository")
+REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
 SETUP = """\
 import os
 import sys
@@ -101,7 +101,9 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     file, place = REPOSITORY
     if step := page.project(path):
         file = list(projects.state(step))[-1]
-        place = f"unpack {zip_name(step)} of the page, and keep it in that folder"
+        place = (
+            f"unpack {zip_name(step)} of the page, and save the notebook in its folder"
+        )
     note = NOTE.format(project=app.config.project, place=place)
     if any(map(raises, blocks)):
         note += FAILS
