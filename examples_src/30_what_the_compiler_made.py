@@ -22,7 +22,7 @@ if not SOURCE.is_file():
     print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
     sys.exit(77)
 try:
-    from opbook import codeobjects
+    import codeobjects
 except ImportError as error:
     print(f"skipped: needs opbook, built in a clone of its repository: {error}")
     sys.exit(77)

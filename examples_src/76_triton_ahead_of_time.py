@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 
 try:
-    from opbook.codeobjects import (
+    from codeobjects import (
         SHARED_LIMITS,
         CodeObject,
         ToolMissing,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opbook import codeobjects
+import codeobjects
 from proof import build
 
 CSRC = Path(__file__).parents[1] / "csrc"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from opbook import codeobjects
+import codeobjects
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
 TYPES = {"input": "*bf16:16", "weight": "*bf16:16", "output": "*bf16:16"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import codeobjects
 from environment import without
 from gpu import HAS_GPU
-from opbook import codeobjects
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTER = ROOT / "starter"

@@ -119,7 +119,7 @@ def _search_path() -> str:
 
 def compile_kernels(say: Callable[[str], None]) -> None:
     """Compile each .cu of csrc/ for each target, as far as the tools are here."""
-    path = ROOT / "src" / "opbook" / "codeobjects.py"
+    path = ROOT / "src" / "codeobjects.py"
     if not path.exists():
         return
     codeobjects = evidence.load(path)

@@ -3,13 +3,14 @@
 nvcc makes a cubin for NVIDIA targets (``sm_90``), clang a code object for AMD targets
 (``gfx942``), and Triton makes both. None needs a device. The figures come from the
 compiler's own report and from the disassembly, so they hold for every machine that has
-the target's chip.
+the target's chip. A tool of the book: it is not in the package that ``pip`` installs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import re
 import shlex
@@ -19,10 +20,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-if __package__:
-    from opbook import toolchain
-else:  # loaded by its path, as the book does before the package is built
-    import toolchain
+# The book loads both by their paths, before the package is built.
+toolchain = sys.modules.get("toolchain") or importlib.import_module("opbook.toolchain")
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100")
 
