@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from called import NoGradient
 from gpu import HAS_GPU, needs_gpu
 
 pytest.importorskip("triton", reason="needs triton")
@@ -116,18 +117,6 @@ def test_no_gradient_for_what_needs_none(wanted):
     tensors[wanted].requires_grad_()
     ops.attention(*tensors).sum().backward()
     assert [t.grad is not None for t in tensors] == [i == wanted for i in range(3)]
-
-
-class NoGradient(torch.autograd.Function):
-    """Its backward has nothing for its input."""
-
-    @staticmethod
-    def forward(ctx, input):
-        return input.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None
 
 
 def test_no_gradient_where_none_comes():
