@@ -150,8 +150,9 @@ class Copy:
     def _run(
         self, command: list[str], timeout: int = TIMEOUT
     ) -> subprocess.CompletedProcess:
-        paths = os.pathsep.join(str(self.folder / part) for part in ("src", "tests"))
-        variables = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = [str(self.folder / part) for part in ("src", "tests", "docs/_ext")]
+        variables = {"PYTHONPATH": os.pathsep.join(paths)}
+        variables["PYTHONDONTWRITEBYTECODE"] = "1"
         return subprocess.run(
             command,
             cwd=self.folder,

@@ -65,6 +65,27 @@ def test_a_finding_is_an_error_in_a_test():
         check.check(operator, arguments)
 
 
+def test_it_leaves_everything_as_it_was():
+    x = faults.X.clone()
+    check.check(right, (x,))
+    torch.testing.assert_close(x, faults.X, rtol=0, atol=0)
+    assert not x.requires_grad
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def right_for_few_rows(x):
+    """Loses the gradient of a tensor with more than one row."""
+    return 2 * (x if x.shape[0] == 1 else x.detach())
+
+
+def test_the_worst_verdict_of_all_samples_is_shown(capsys):
+    count = check.show(right_for_few_rows, [(faults.X,), (faults.X[:1],)])
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line[:22].strip() for line in lines if line[22:].startswith("WRONG")]
+    assert "gradient" in shown
+    assert len(shown) == count
+
+
 ONE = [(faults.X,)]
 
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(
 CHILD = """\
 import json, sys, time
 import torch
-torch.version.cuda = "13.0" if sys.argv[1:] else None
+torch.version.cuda = "13.0" if sys.argv[1:] == ["cuda"] else None
+torch.version.hip = "7.0.51831" if sys.argv[1:] == ["hip"] else None
 import opbook
 from opbook.overrides import override
 from torch._subclasses import FakeTensorMode
@@ -44,7 +45,7 @@ found["runs"] = opbook.runs_on_gpu()
 has = torch._C._dispatch_has_kernel_for_dispatch_key
 ours = [n for n in torch._C._dispatch_get_all_op_names() if n.startswith("opbook::")]
 found["without"] = [name for name in ours if not has(name, "CUDA")]
-if sys.argv[1:]:
+if torch.version.cuda:
     with override("opbook::add_one", lambda original, x: x + 4, "CUDA"):
         found["override"] = call("add_one", x)
     found["after"] = call("add_one", x)
@@ -63,7 +64,7 @@ print(json.dumps(found))
 
 @functools.cache
 def child(*arguments: str) -> dict:
-    """What a process found; with an argument, its torch claims to have CUDA."""
+    """What a process found whose torch claims to be built for ``cuda`` or ``hip``."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments],
         capture_output=True,
@@ -113,12 +114,15 @@ def test_a_torch_for_the_cpu_alone_is_left_as_it_is():
     assert found["without"]
 
 
-def test_the_operators_run_on_the_cpu_then():
+@pytest.mark.parametrize(("kernels", "sees"), [(False, True), (True, False)])
+def test_it_takes_kernels_and_a_gpu_to_run_on_one(monkeypatch, kernels, sees):
+    assert not opbook.runs_on_gpu()
+    monkeypatch.setattr(gpu, "HAS_KERNELS", kernels)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: sees)
     assert not opbook.runs_on_gpu()
 
 
 def test_rocm_is_named():
-    with pytest.raises(
-        NotImplementedError, match="install ROCm's development packages"
-    ):
-        gpu.refusal("opbook::rms_norm", "hip", "7.0.51831")(torch.ones(3))
+    found = child("hip")
+    assert toolchain.install("hip", "7.0.51831") in found["eager"]
+    assert found["without"] == []

@@ -1,10 +1,12 @@
 """Digests of evidence: by meaning for code, by bytes for the rest."""
 
 import ast
+import dataclasses
+import os
 
 import pytest
 
-from proof import digest
+from proof import digest, evidence
 
 KERNEL = """\
 #define TWICE(x) \\
@@ -117,3 +119,74 @@ def test_statements_keep_their_order_when_lines_move():
     here, there = (digest.statements(text.encode()) for text in (MODULE, moved))
     assert [first for first, _ in here] == [4, 6]
     assert [first for first, _ in there] == [4, 7]
+
+
+# Files of a repository.
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    (tmp_path / "a.h").write_text("int a;\n")
+    return tmp_path
+
+
+def edit(file, text: str) -> None:
+    """Write a file at another time, which a fast test may be too fast for."""
+    time = file.stat().st_mtime_ns + 1_000_000
+    file.write_text(text)
+    os.utime(file, ns=(time, time))
+
+
+def test_a_digest_follows_its_file(repository):
+    known = evidence.digests([repository / "a.h"])["a.h"]
+    assert known.startswith("code:")
+    assert evidence.is_unchanged("a.h", known)
+    edit(repository / "a.h", "int b;\n")
+    assert not evidence.is_unchanged("a.h", known)
+    (repository / "a.h").unlink()
+    assert evidence.sha256("a.h") == ""
+    assert not evidence.is_unchanged("a.h", "")
+    assert evidence.digests([repository / "a.h", "/elsewhere/a.h"]) == {}
+
+
+def test_what_is_read_as_text_counts_by_its_bytes(repository):
+    known = evidence.digests([repository / "a.h"], text=["a.h"])["a.h"]
+    assert evidence.is_unchanged("a.h", known)
+    edit(repository / "a.h", "int a;  // one\n")
+    assert not evidence.is_unchanged("a.h", known)
+
+
+def test_a_folder_counts_by_the_names_of_its_sources(repository):
+    known = evidence.sha256(".")
+    edit(repository / "a.h", "int b;\n")
+    (repository / "__pycache__").mkdir()
+    assert evidence.sha256(".") == known
+    (repository / "b.h").touch()
+    assert evidence.sha256(".") != known
+
+
+def test_a_record_holds_for_its_inputs_and_its_versions(repository):
+    inputs = evidence.digests([repository / "a.h"])
+    record = evidence.Record("ran", "page:a", inputs)
+    other = {**record.environment, "torch": "another"}
+    assert record.current()
+    assert not dataclasses.replace(record, environment=other).current()
+    edit(repository / "a.h", "int a;  // one\n")
+    assert record.current()
+    edit(repository / "a.h", "int b;\n")
+    assert not record.current()
+
+
+def test_a_fingerprint_is_of_every_file_below(repository, monkeypatch):
+    known = evidence.fingerprint(["."])
+    edit(repository / "a.h", "int a;  // one\n")
+    assert evidence.fingerprint(["."]) == known
+    edit(repository / "a.h", "int b;\n")
+    edited = evidence.fingerprint(["."])
+    assert edited != known
+    (repository / "a.h").rename(repository / "b.h")
+    renamed = evidence.fingerprint(["."])
+    assert renamed != edited
+    monkeypatch.setattr(evidence, "environment", lambda: {"torch": "another"})
+    assert evidence.fingerprint(["."]) != renamed

@@ -44,6 +44,10 @@ def test_the_least_versions_are_those_that_pip_reads():
     assert f"torch>={toolchain.LEAST['torch']}" in project["project"]["dependencies"]
 
 
+def test_the_numbers_of_a_version_are_those_of_the_release():
+    assert toolchain.numbers("2.13.0+cu130") == (2, 13, 0)
+
+
 def test_it_can_be_loaded_where_nothing_is_installed(tmp_path):
     shutil.copy(toolchain.__file__, tmp_path)
     command = "import toolchain; print(toolchain.find('sh'))"
