@@ -65,6 +65,15 @@ def test_a_finding_is_an_error_in_a_test():
         check.check(operator, arguments)
 
 
+def reads_what_nobody_wrote(x):
+    """Right, but where new memory holds NaN."""
+    return 2 * x + 0 * torch.empty_like(x)
+
+
+def test_new_memory_is_filled_with_nan():
+    assert "every element written" in wrong(reads_what_nobody_wrote, (faults.X,))
+
+
 def test_it_leaves_everything_as_it_was():
     x = faults.X.clone()
     check.check(right, (x,))
