@@ -1,4 +1,4 @@
-"""The workflow that publishes a site for each release, run on repositories made here."""
+"""The workflow that publishes the site of a release, run on repositories made here."""
 
 import json
 import os
