@@ -10,7 +10,8 @@ ROOT = DOCS.parent
 BUILD = ROOT / "build"
 sys.path.insert(0, str(DOCS / "_ext"))
 
-from proof.evidence import fingerprint  # noqa: E402  found through the line above
+import versions  # noqa: E402  found through the line above
+from proof.evidence import fingerprint  # noqa: E402
 
 # `nox -s quick` sets this tag: pages are laid out and their code is not run, but for
 # the one page that `nox -s page` names.
@@ -25,6 +26,10 @@ copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
 # The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
 repository = ""
+# The address above the sites of all versions, and the version of this one: the workflow
+# that publishes a release sets them. Without them there is no version switcher.
+versions_site = os.environ.get("OPBOOK_SITE", "")
+release = version = os.environ.get("OPBOOK_VERSION", "")
 
 # General ----------------------------------------------------------------------------
 
@@ -48,6 +53,7 @@ extensions = [
     "steps",
     "support_matrix",
     "topics",
+    "versions",
     # External
     "myst_nb",
     "sphinx_gallery.gen_gallery",
@@ -186,6 +192,10 @@ if repository:
             {"name": "Sources", "url": repository, "icon": "fa-solid fa-code-branch"}
         ],
     }
+if versions_site:
+    html_baseurl = f"{versions_site}/{version}/"
+    html_theme_options |= versions.theme_options(versions_site, version)
+    html_theme_options["navbar_end"].insert(0, "version-switcher")
 
 
 def setup(app):

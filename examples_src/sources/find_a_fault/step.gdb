@@ -1,0 +1,19 @@
+# Stop where the kernel of a debug build begins, and step through its loop.
+set trace-commands on
+set print thread-events off
+# PyTorch's own libraries are large: read the symbols of ours alone.
+set auto-solib-add off
+catch load scale_debug
+run
+sharedlibrary scale_debug
+break scale.h:scale_values
+continue
+backtrace 2
+print *input@count
+print factor
+watch output[1]
+continue
+print i
+delete
+finish
+print *(float*)output.const_data_ptr()@3
