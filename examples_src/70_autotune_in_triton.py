@@ -3,7 +3,7 @@
 
 Let Triton's tuner choose the size of a block, and see what that size changes. A block
 size that fills the GPU for one shape leaves it idle for another, so the tuner times a
-list of configs for each shape. A config changes the number of programs, and the work
+list of configs for each shape. A config changes the number of tiles, and the work
 that the mask throws away.
 
 It needs torch, triton, numpy, opbook, and matplotlib for the chart.
@@ -31,43 +31,50 @@ if importlib.util.find_spec("triton") is None:
 import triton
 
 try:
-    from opbook.triton.linear import CONFIGS, bucket_of, linear_kernel, tiles_of
+    from opbook.triton.linear import (
+        CONFIGS,
+        bucket_of,
+        grid_of,
+        linear_kernel,
+        prepare_tma,
+    )
 except ImportError as error:
     print(f"skipped: needs opbook of this book's repository, on PYTHONPATH: {error}")
     sys.exit(77)
 
 # %%
-# The kernel computes a tile of ``a @ b.T`` in each program. A config is the size of
-# the tile, BLOCK_M x BLOCK_N, how much of K a step of the loop takes, and how many
-# warps and stages work on it.
+# The kernel computes ``a @ b.T`` tile by tile. A config is the size of the tile,
+# BLOCK_M x BLOCK_N, how much of K a step of the loop takes, and how many warps and
+# stages work on it.
 
 for config in CONFIGS:
     print(config.kwargs, config.num_warps, "warps,", config.num_stages, "stages")
 
 # %%
 # The grid is a function of the config, so Triton asks it after choosing one. That is
-# the place to count programs. ``linear_kernel`` is the tuner, and ``linear_kernel.fn``
-# the kernel below it, which takes a config as arguments.
+# the place to count tiles. ``linear_kernel`` is the tuner, and ``linear_kernel.fn`` the
+# kernel below it, which takes a config as arguments.
 
 
 def product(kernel, a: torch.Tensor, b: torch.Tensor, **config) -> tuple:
-    """Compute ``a @ b.T``; return it and the number of programs."""
+    """Compute ``a @ b.T``; return it and the number of tiles."""
     (m, k), n = a.shape, b.shape[0]
-    output, programs = a.new_empty(m, n), []
+    output, tiles, tma = a.new_empty(m, n), [], prepare_tma(a, b)
 
     def grid(chosen):
-        programs.append(tiles_of(m, n)(chosen))
-        return programs[-1]
+        down = triton.cdiv(m, chosen["BLOCK_M"])
+        tiles.append(down * triton.cdiv(n, chosen["BLOCK_N"]))
+        return grid_of(a, b, tma)(chosen)
 
     arguments = (a, b, None, output, m, bucket_of(m), n, k, *a.stride(), *b.stride())
-    kernel[grid](*arguments, HAS_BIAS=False, GELU=False, SPLITS=1, TMA=False, **config)
-    return output, programs[-1][0]
+    kernel[grid](*arguments, HAS_BIAS=False, GELU=False, SPLITS=1, TMA=tma, **config)
+    return output, tiles[-1]
 
 
 # %%
 # Few rows, as when a model writes one word after another; sizes that no block divides;
 # and a large matrix, all smaller without a GPU. Every config gives the same product.
-# How many programs does it take, and how much of their work lies inside the matrix?
+# How many tiles does it take, and how much of their work lies inside the matrix?
 
 SIZES = (16, 512, 64), (200, 300, 64), (512, 512, 64)
 if device == "cuda":
@@ -84,11 +91,11 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
     print(f"\n{shape}, {m} x {n} x {k}")
     for name, config in zip(names, CONFIGS, strict=True):
         options = config.all_kwargs()
-        result, programs = product(linear_kernel.fn, a, b, **options)
+        result, tiles = product(linear_kernel.fn, a, b, **options)
         torch.testing.assert_close(result, expected, rtol=2**-9, atol=1e-2)
         tile = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
-        inside.setdefault(shape, []).append(m * n / (programs * tile))
-        row = f"{name:12} {programs:5} programs, {inside[shape][-1]:4.0%} inside"
+        inside.setdefault(shape, []).append(m * n / (tiles * tile))
+        row = f"{name:12} {tiles:5} tiles, {inside[shape][-1]:4.0%} inside"
         if device == "cuda":
             run = partial(product, linear_kernel.fn, a, b, **options)
             milliseconds = triton.testing.do_bench(run, return_mode="median")
@@ -97,13 +104,13 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
         print(row)
 
 # %%
-# A GPU has many processors, the H200 132 of them, and a program runs on one. Large
-# tiles read less, since a row of ``a`` serves more columns. But they make few programs,
-# and for few rows most of a tile is nothing. Only a clock can weigh the two. The tuner
-# chose by a clock of its own, before these times were taken: what it chose need not be
-# the fastest of the list. It times only the configs that suit the number of rows, which
-# a function of the package picks (``prune_configs_by``). The interpreter has no clock:
-# there the package gives the tuner a single config.
+# A GPU has many processors, the H200 132 of them, and each works on a few tiles at a
+# time. Large tiles read less, since a row of ``a`` serves more columns. But they are
+# few, and for few rows most of a tile is nothing. Only a clock can weigh the two. The
+# tuner chose by a clock of its own, before these times were taken: what it chose need
+# not be the fastest of the list. It times only the configs that suit the number of
+# rows, which a function of the package picks (``prune_configs_by``). The interpreter
+# has no clock: there the package gives the tuner a single config.
 
 print("the tuner here has", len(linear_kernel.configs), "of", len(CONFIGS), "configs")
 if importlib.util.find_spec("matplotlib") is None:

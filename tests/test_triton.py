@@ -161,6 +161,15 @@ def test_a_product_in_several_parts_of_k():
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gelu_keeps_the_digits_of_its_tail(dtype):
+    x = torch.linspace(-8, 8, 1001, device=DEVICE).to(dtype)
+    exact = x.double() * torch.special.erfc(-x.double() / 2**0.5) / 2
+    actual = ops.linear_gelu(x[:, None], x.new_ones(1, 1))[:, 0].double()
+    unit = torch.finfo(dtype).eps  # the interpreter cuts bf16 off: one unit, not half
+    torch.testing.assert_close(actual, exact, rtol=1.1 * unit, atol=2**-24)
+
+
 @pytest.mark.parametrize("depth", [64, 72, 75])
 def test_a_product_with_descriptors_where_rows_are_aligned(depth):
     x = torch.randn(130, depth, device=DEVICE).half()

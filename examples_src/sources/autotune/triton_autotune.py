@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 import opbook.triton as ops
-from opbook.triton.linear import bucket_of, linear_kernel, tiles_of
+from opbook.triton.linear import bucket_of, grid_of, linear_kernel, prepare_tma
 
 SILU_CONFIGS = [
     triton.Config({"BLOCK": block}, num_warps=warps)
@@ -26,10 +26,12 @@ SILU_CONFIGS = [
 ]
 COUNTS = (1 << 16, 1 << 20, 1 << 26) if speed.GPU else (1 << 10, 1 << 12, 1 << 13)
 PRODUCTS = ((16, 4096, 4096), (512, 4096, 4096), (8192, 4096, 4096))
-SHAPES, WIDTH = ((2048, 4096), (16384, 4096), (1024, 32768)), 1024
+WIDTH = 1024
+SHAPES = ((16, 4096), (2048, 4096), (16384, 4096), (1024, 32768))
 if not speed.GPU:
     PRODUCTS = tuple((m // 128 or 1, n // 64, k // 64) for m, n, k in PRODUCTS)
-    SHAPES, WIDTH = tuple((rows // 1024, size // 64) for rows, size in SHAPES), 8
+    WIDTH = 8
+    SHAPES = tuple((rows // 1024 or 1, size // 64) for rows, size in SHAPES)
 
 
 @triton.autotune(SILU_CONFIGS if speed.GPU else SILU_CONFIGS[:1], key=["count"])
@@ -105,9 +107,10 @@ def product(m: int, n: int, k: int) -> tuple[Callable, Callable]:
         output = a.new_empty(m, n)
         # The interpreter multiplies the bit patterns of bf16.
         x, y = (a, b) if speed.GPU else (a.float(), b.float())
-        kernel[tiles_of(m, n)](
+        tma = prepare_tma(x, y)
+        kernel[grid_of(x, y, tma)](
             x, y, None, output, m, bucket_of(m), n, k, *x.stride(), *y.stride(),
-            HAS_BIAS=False, GELU=False, SPLITS=1, TMA=False, **options,
+            HAS_BIAS=False, GELU=False, SPLITS=1, TMA=tma, **options,
         )  # fmt: skip
         return output
 
