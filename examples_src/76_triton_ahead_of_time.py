@@ -54,7 +54,7 @@ TYPES |= {"rrms": "*fp32:16", "eps": "fp32", "rows": "i32", "rows_per_chunk": "i
 TYPES |= {"means": "*fp32:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n", "hidden"), "i32:16")
 TYPES |= {"bucket": "i32"}
-ROW = {"ROWS": 1, "BLOCK": 4096, "ONE_BLOCK": True, "HAS_WEIGHT": True}
+ROW = {"ROWS": 1, "BLOCK": 4096, "HAS_WEIGHT": True}
 
 
 def compile_matmul(target: str, config: triton.Config) -> CodeObject:
@@ -75,10 +75,15 @@ def compile_matmul(target: str, config: triton.Config) -> CodeObject:
 
 MAKE = {
     "rms_norm": lambda target: compile_triton(
-        rms_norm_kernel, target, FOLDER, TYPES, ROW, num_warps=8
+        rms_norm_kernel, target, FOLDER, TYPES, ROW | {"PIECES": 1}, num_warps=8
     ),
     "its backward": lambda target: compile_triton(
-        rms_norm_backward_kernel, target, FOLDER, TYPES, ROW, num_warps=8
+        rms_norm_backward_kernel,
+        target,
+        FOLDER,
+        TYPES,
+        ROW | {"ONE_BLOCK": True},
+        num_warps=8,
     ),
     "matmul": lambda target: compile_matmul(target, CONFIGS[0]),
 }

@@ -18,6 +18,7 @@ TYPES |= {"a": "*bf16:16", "b": "*bf16:16", "bias": "*bf16:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n"), "i32:16")
 TYPES |= {"bucket": "i32"}
 
+LAUNCH = ("num_warps", "num_stages", "maxnreg")  # the rest are a kernel's constants
 FORMS = ("short rows", "a row", "a long row", "the widest")  # tiles of the launcher
 
 MATRIX = {
@@ -42,12 +43,13 @@ def compile_all() -> dict:
     from opbook.triton.linear import CONFIGS, linear_kernel
     from opbook.triton.rms_norm import (
         LONG_ROW_BLOCK,
+        _backward_tile_of,
         _tile_of,
         rms_norm_backward_kernel,
         rms_norm_kernel,
     )
 
-    row = {"HAS_WEIGHT": True, "ONE_BLOCK": True, "ROWS": 1, "BLOCK": 1024}
+    row = {"HAS_WEIGHT": True, "PIECES": 1, "ROWS": 1, "BLOCK": 1024}
     tile = {
         "a_k": 1,
         "b_k": 1,
@@ -58,7 +60,8 @@ def compile_all() -> dict:
     }
     folder, found = Path(tempfile.mkdtemp()), {}
 
-    def add(name, kernel, target, constants, **options):
+    def add(name, kernel, target, **constants):
+        options = {key: constants.pop(key) for key in LAUNCH if key in constants}
         made = codeobjects.compile_triton(
             kernel, target, folder, TYPES, constants, **options
         )
@@ -71,24 +74,22 @@ def compile_all() -> dict:
         }
 
     for target in TARGETS:
-        add("rms_norm", rms_norm_kernel, target, row, num_warps=4)
-        # The launcher counts its warps by it.
+        add("rms_norm", rms_norm_kernel, target, **row, num_warps=4)
+        # The launcher counts its warps by it, and bounds registers on NVIDIA alone.
         torch.version.hip = "any" if target.startswith("gfx") else None
-        for kernel, block_of_long_row in (
-            (rms_norm_kernel, MAX_BLOCK),
-            (rms_norm_backward_kernel, LONG_ROW_BLOCK),
-        ):
-            blocks = (128, 4096, block_of_long_row, MAX_BLOCK)
-            for form, block in zip(FORMS, blocks, strict=True):
-                constants = _tile_of(block) | {"HAS_WEIGHT": True}
-                constants["ONE_BLOCK"] = form != "a long row"
-                warps = constants.pop("num_warps")
-                name = f"{kernel.fn.__name__} {form}"
-                add(name, kernel, target, constants, num_warps=warps)
+        lengths = (128, 4096, 65536, 32768)
+        blocks = (128, 4096, LONG_ROW_BLOCK, MAX_BLOCK)
+        for form, hidden, block in zip(FORMS, lengths, blocks, strict=True):
+            options = _tile_of(hidden) | {"HAS_WEIGHT": True}
+            add(f"rms_norm_kernel {form}", rms_norm_kernel, target, **options)
+            options = _backward_tile_of(torch.empty(0, dtype=torch.bfloat16), block)
+            options |= {"HAS_WEIGHT": True, "ONE_BLOCK": form != "a long row"}
+            name = f"rms_norm_backward_kernel {form}"
+            add(name, rms_norm_backward_kernel, target, **options)
         small = tile | CONFIGS[0].kwargs
-        add("matmul", linear_kernel.fn, target, small, num_warps=4, num_stages=3)
+        add("matmul", linear_kernel.fn, target, **small, num_warps=4, num_stages=3)
     large = tile | CONFIGS[-1].kwargs
-    add("large", linear_kernel.fn, "gfx942", large, num_warps=8, num_stages=3)
+    add("large", linear_kernel.fn, "gfx942", **large, num_warps=8, num_stages=3)
     try:
         codeobjects.compile_triton(rms_norm_kernel, "gfx999", folder, TYPES, row)
     except codeobjects.CompileError as error:
@@ -142,10 +143,7 @@ def test_a_kernel_compiles_for(made, target):
 def test_rows_and_sums_stay_in_registers(made, kernel, form, target):
     found = made[f"{kernel} {form} {target}"]
     assert found["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
-    # In backward, 1024 threads of an NVIDIA chip have 64 registers each for three rows
-    # and a sum: up to twenty wait in memory. A second pass over a row would cost more.
-    is_tight = "backward" in kernel and form == "the widest" and target[:2] == "sm"
-    assert found["spill_bytes"] <= (80 if is_tight else 0)
+    assert found["spill_bytes"] == 0
     if "backward" in kernel:  # two rows and the weight, once; sums would be loads too
         vectors = found["elements"] // (8 * found["max_threads"])
         assert 0 < found["wide_loads"] <= 3 * vectors

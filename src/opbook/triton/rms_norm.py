@@ -20,6 +20,10 @@ from opbook.triton.launch import (
 # Elements that a program takes at once, if its rows are short. Its four warps have two
 # vectors of bf16 a thread, or one where a warp has 64 lanes.
 TILE = 2048
+# Forward takes a row of more than SHORT elements in quarters of the next power of two,
+# because three may do: 5120 elements are three blocks of 2048. A program can keep four
+# of WIDEST_BLOCK elements; longer rows it reads twice.
+SHORT, WIDEST_BLOCK = 512, 8192
 # Warps that walk over the rows in backward: enough to fill a GPU, few enough that
 # adding up their sums costs little.
 BACKWARD_WARPS = 4096
@@ -31,7 +35,7 @@ LONG_ROW_BLOCK = 4096
 @triton.jit(do_not_specialize=["rows"])  # one compilation for all numbers of rows
 def rms_norm_kernel(
     input, weight, output, rrms, rows, hidden, eps,
-    HAS_WEIGHT: tl.constexpr, ONE_BLOCK: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, PIECES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of y = x * rrms * w, and rrms = 1 / sqrt(mean(x^2) + eps) of each."""
@@ -41,29 +45,40 @@ def rms_norm_kernel(
     row = tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     is_row = row < rows - first
-    if ONE_BLOCK:  # the rows stay in registers
-        place = row * hidden + column
-        is_column = column < hidden
-        inside = is_row & is_column
-        x = tl.load(input + place, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / hidden + eps)
-        y = x * scale
-        if HAS_WEIGHT:
-            y *= tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)
-        tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
-    else:  # one row
-        squares = tl.zeros((ROWS, BLOCK), tl.float32)
+    squares = tl.zeros((ROWS, BLOCK), tl.float32)
+    if PIECES > 0:  # the rows stay in registers
+        pieces = ()
+        for start in tl.static_range(0, PIECES * BLOCK, BLOCK):
+            place = row * hidden + start + column
+            inside = is_row & (start + column < hidden)
+            x = tl.load(input + place, mask=inside, other=0.0).to(tl.float32)
+            squares += x * x
+            pieces += (x,)
+        scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / hidden + eps)
+        for piece in tl.static_range(PIECES):
+            place = piece * BLOCK + column
+            is_column = place < hidden
+            y = pieces[piece] * scale
+            if HAS_WEIGHT:
+                y *= tl.load(weight + place, mask=is_column).to(tl.float32)
+            y = y.to(output.dtype.element_ty)
+            tl.store(output + row * hidden + place, y, mask=is_row & is_column)
+    else:  # one row, which should wait in the cache for its second reading
         for start in range(0, hidden, BLOCK):
-            inside = start + column < hidden
-            x = tl.load(input + start + column, mask=inside, other=0.0).to(tl.float32)
+            place = start + column
+            inside = place < hidden
+            x = tl.load(input + place, inside, 0.0, eviction_policy="evict_last")
+            x = x.to(tl.float32)
             squares += x * x
         scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / hidden + eps)
         for start in range(0, hidden, BLOCK):
             place = start + column
             inside = place < hidden
-            y = tl.load(input + place, mask=inside, other=0.0).to(tl.float32) * scale
+            x = tl.load(input + place, mask=inside, eviction_policy="evict_first")
+            y = x.to(tl.float32) * scale
             if HAS_WEIGHT:
-                y *= tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)
+                w = tl.load(weight + place, mask=inside, eviction_policy="evict_last")
+                y *= w.to(tl.float32)
             tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
     tl.store(rrms + first + row, scale, mask=is_row)
 
@@ -93,7 +108,7 @@ def rms_norm_backward_kernel(
     is_column = column < hidden - left
     place = row * hidden + column
     sums = tl.zeros((ROWS, BLOCK), tl.float32)
-    if HAS_WEIGHT:
+    if HAS_WEIGHT and ROWS > 1:
         w = tl.load(weight + left + column, mask=is_column, other=0.0).to(tl.float32)
     for start in range(first, last, ROWS):
         is_row = row < last - start
@@ -104,7 +119,9 @@ def rms_norm_backward_kernel(
         scale = tl.load(rrms + start + row, mask=is_row, other=0.0)
         if HAS_WEIGHT:
             sums += g * x * scale
-            g *= w
+            if ROWS == 1:  # to load it again is cheaper than the registers to keep it
+                w = tl.load(weight + left + column, mask=is_column, other=0.0)
+            g *= w.to(tl.float32)
         if ONE_BLOCK:
             mean = tl.sum(g * x, axis=1, keep_dims=True) / hidden
         else:  # of the whole row, by the kernel below
@@ -180,12 +197,11 @@ def rms_norm_forward(
     rrms = input.new_empty(input.shape[:-1], dtype=torch.float32)
     rows, hidden = rows_of(input)
     if rows > 0:
-        block = block_of(hidden)
-        tile = _tile_of(block)
+        tile = _tile_of(hidden)
         with device_of(input):
             rms_norm_kernel[(triton.cdiv(rows, tile["ROWS"]),)](
                 input, _contiguous(weight), output, rrms, rows, hidden, eps,
-                HAS_WEIGHT=weight is not None, ONE_BLOCK=hidden <= block, **tile,
+                HAS_WEIGHT=weight is not None, **tile,
             )  # fmt: skip
     return output, rrms
 
@@ -193,10 +209,31 @@ def rms_norm_forward(
 # [/operator]
 
 
-def _tile_of(block: int) -> dict[str, int]:
-    """A program's rows, their elements, and warps: short rows share a program."""
-    rows = max(1, TILE // block)
-    return {"ROWS": rows, "BLOCK": block, "num_warps": warps_of(rows * block)}
+def _tile_of(hidden: int) -> dict[str, int]:
+    """A program's rows, the blocks of each, and warps: short rows share a program."""
+    block, elements = triton.next_power_of_2(hidden), TILE
+    if hidden > SHORT:
+        block, elements = min(block // 4, WIDEST_BLOCK), TILE // 2
+    rows, warps = max(1, elements // block), _warps_of_vectors(max(TILE // 2, block))
+    pieces = triton.cdiv(hidden, block)
+    pieces = pieces if pieces <= 4 else 0  # none is kept of a row that is read twice
+    return {"PIECES": pieces, "ROWS": rows, "BLOCK": block, "num_warps": warps}
+
+
+def _backward_tile_of(input: Tensor, block: int) -> dict[str, int]:
+    """Rows, elements and warps of a program of backward: fewer, since it keeps more."""
+    rows = max(1, TILE // 2 // block)
+    warps = _warps_of_vectors(rows * block) if rows > 1 else warps_of(block)
+    tile = {"ROWS": rows, "BLOCK": block, "num_warps": warps}
+    # So that an NVIDIA multiprocessor holds 32 warps. Rows in fp32 would spill.
+    if torch.version.hip is None and input.element_size() < 4:
+        tile["maxnreg"] = 64
+    return tile
+
+
+def _warps_of_vectors(elements: int) -> int:
+    """Warps whose threads have eight elements each: in bf16 a vector of 16 bytes."""
+    return warps_of(elements if torch.version.hip else 2 * elements)
 
 
 def _contiguous(weight: Tensor | None) -> Tensor | None:
@@ -241,7 +278,7 @@ def rms_norm_backward(
         return grad_input, rrms.new_zeros((0,) if weight is None else weight.shape)
     block = block_of(hidden)
     one_block = hidden <= block
-    tile = _tile_of(block if one_block else LONG_ROW_BLOCK)
+    tile = _backward_tile_of(input, block if one_block else LONG_ROW_BLOCK)
     columns = triton.cdiv(hidden, tile["BLOCK"])  # programs side by side on a row
     programs = max(1, BACKWARD_WARPS // (tile["num_warps"] * columns))
     tiles = triton.cdiv(triton.cdiv(rows, tile["ROWS"]), programs)  # of a program
