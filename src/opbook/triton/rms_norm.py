@@ -47,22 +47,23 @@ def rms_norm_kernel(
     is_row = row < rows - first
     squares = tl.zeros((ROWS, BLOCK), tl.float32)
     if PIECES > 0:  # the rows stay in registers
-        pieces = ()
-        for start in tl.static_range(0, PIECES * BLOCK, BLOCK):
-            place = row * hidden + start + column
-            inside = is_row & (start + column < hidden)
-            x = tl.load(input + place, mask=inside, other=0.0).to(tl.float32)
+        pieces, place = (), row * hidden + column
+        for piece in tl.static_range(PIECES):
+            at = piece * BLOCK
+            inside = is_row & (at + column < hidden)
+            x = tl.load(input + at + place, mask=inside, other=0.0).to(tl.float32)
             squares += x * x
             pieces += (x,)
         scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / hidden + eps)
         for piece in tl.static_range(PIECES):
-            place = piece * BLOCK + column
-            is_column = place < hidden
+            at = piece * BLOCK
+            is_column = at + column < hidden
             y = pieces[piece] * scale
             if HAS_WEIGHT:
-                y *= tl.load(weight + place, mask=is_column).to(tl.float32)
+                w = tl.load(weight + at + column, mask=is_column, other=0.0)
+                y *= w.to(tl.float32)
             y = y.to(output.dtype.element_ty)
-            tl.store(output + row * hidden + place, y, mask=is_row & is_column)
+            tl.store(output + at + place, y, mask=is_row & is_column)
     else:  # one row, which should wait in the cache for its second reading
         for start in range(0, hidden, BLOCK):
             place = start + column
