@@ -332,16 +332,16 @@ def test_no_gradient_for_what_needs_none(op, frozen):
     assert [x.grad is None for x in inputs] == [frozen == 0, frozen == 1]
 
 
-# A tile has 64 rows of 24 elements: programs with two tiles and a part of one, and
-# with a part of one alone; rows of one block and of several, walked over by few, and
-# rows of several blocks in two chunks.
+# A tile has 32 rows of 24 elements: programs with four tiles, with one and a part of
+# one, and with a part of one alone; rows of one block and of several, walked over by
+# few, and rows of several blocks in two chunks. Forward reads rows of 40,000 twice.
 @pytest.mark.parametrize(
     ("shape", "warps"),
     [
         ((300, 24), 12),
         ((3, 24), 12),
         ((9, 2000), 12),
-        ((5, 20_000), 12),
+        ((5, 40_000), 12),
         ((5, 20_000), 80),
     ],
     ids=str,
