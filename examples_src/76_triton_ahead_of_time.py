@@ -55,6 +55,7 @@ TYPES |= {"means": "*fp32:16"}
 TYPES |= dict.fromkeys(("M", "N", "K", "a_m", "b_n", "hidden"), "i32:16")
 TYPES |= {"bucket": "i32"}
 ROW = {"ROWS": 1, "BLOCK": 4096, "HAS_WEIGHT": True}
+FORWARD, BACKWARD = ROW | {"PIECES": 1}, ROW | {"ONE_BLOCK": True}
 
 
 def compile_matmul(target: str, config: triton.Config) -> CodeObject:
@@ -75,15 +76,10 @@ def compile_matmul(target: str, config: triton.Config) -> CodeObject:
 
 MAKE = {
     "rms_norm": lambda target: compile_triton(
-        rms_norm_kernel, target, FOLDER, TYPES, ROW | {"PIECES": 1}, num_warps=8
+        rms_norm_kernel, target, FOLDER, TYPES, FORWARD, num_warps=8
     ),
     "its backward": lambda target: compile_triton(
-        rms_norm_backward_kernel,
-        target,
-        FOLDER,
-        TYPES,
-        ROW | {"ONE_BLOCK": True},
-        num_warps=8,
+        rms_norm_backward_kernel, target, FOLDER, TYPES, BACKWARD, num_warps=8
     ),
     "matmul": lambda target: compile_matmul(target, CONFIGS[0]),
 }
@@ -111,12 +107,11 @@ for field in ("registers", "spill_bytes", "shared_bytes", "wide_loads", "max_thr
     table(field, lambda made, field=field: getattr(made.kernels[0], field))
 
 # %%
-# No kernel of this table spills. A test of this project sees to that, and bounds what
-# the widest rows of the gradient spill. Look at the last two tables. Every kernel loads
-# 16 bytes at a time, but those on AMD have half as many loads in their code, or fewer.
-# The same number of warps is twice as many threads on these chips, so each thread has
-# half the elements. A number of warps that was tuned on one chip is not tuned for the
-# other.
+# No kernel of this table spills, and a test of this project sees to that. Look at the
+# last two tables. Every kernel loads 16 bytes at a time, but those on AMD have half as
+# many loads in their code, or fewer. The same number of warps is twice as many threads
+# on these chips, so each thread has half the elements. A number of warps that was tuned
+# on one chip is not tuned for the other.
 #
 # Triton wants the size of a warp beside the target: ``GPUTarget("hip", "gfx942", 64)``.
 # It is said to need the right number. This version knows better than its caller:
