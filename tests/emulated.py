@@ -143,6 +143,11 @@ def build(source: Path, warp_size: int, folder: Path) -> Gpu:
     return Gpu(library, warp_size)
 
 
+def without_instances(text: str) -> str:
+    """A ``.cu`` file that compiles fast: for a test which asks its templates itself."""
+    return text.replace("OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);", "")
+
+
 def _object(source: Path, flags: list[str], *anywhere: Path) -> Path:
     """Compile a file, unless the same text was compiled with the same flags before.
 

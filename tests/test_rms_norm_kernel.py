@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import GpuFault, missing_tool
+from emulated import GpuFault, missing_tool, without_instances
 from operands import (
     DTYPES,
     HIDDEN,
@@ -150,7 +150,7 @@ def form(built, tmp_path_factory):
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
     text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
     source = tmp_path_factory.mktemp("form") / "form.cu"
-    source.write_text(text + FORM)
+    source.write_text(without_instances(text) + FORM)
     return functools.partial(built(source, 64).launch, "launch_form")
 
 

@@ -73,6 +73,7 @@ def test_hipified_source_compiles_for_amd(tmp_path, source):
     """On ROCm, CUDAExtension compiles what hipify made of the source."""
     csrc = shutil.copytree(CSRC, tmp_path / "csrc")
     copy = csrc / source.relative_to(CSRC)
+    replace(ALL_INSTANCES, ONE_INSTANCE, copy)
     made = hipify_python.hipify(
         project_directory=str(csrc),
         output_directory=str(csrc),

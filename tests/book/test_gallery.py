@@ -14,9 +14,12 @@ SCRIPTS = sorted([*GALLERY.glob("[0-9]*.py"), *GALLERY.glob("benchmarks/[0-9]*.p
 SKIPPED = 77
 # What runs without anything of the repository.
 ALONE = {"20_rms_norm_in_triton", "74_dropout_with_a_seed"}
+CASES = [("not installed", script) for script in SCRIPTS]
+NEED = [script for script in SCRIPTS if script.stem not in ALONE]
+CASES += [(state, script) for state in ("not built", "installed") for script in NEED]
 
 
-@pytest.fixture(scope="module", params=["not installed", "not built", "installed"])
+@pytest.fixture(scope="module")
 def packages(request, tmp_path_factory) -> Path:
     """What Python finds: no package, only its Python files, or all of it."""
     if request.param == "installed":
@@ -30,7 +33,12 @@ def packages(request, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("packages", "script"),
+    CASES,
+    indirect=["packages"],
+    ids=lambda value: getattr(value, "stem", value),
+)
 def test_a_downloaded_script_runs_or_says_what_it_needs(
     script, packages, tmp_path, monkeypatch
 ):

@@ -55,7 +55,10 @@ class RunBlock(SphinxDirective):
         block = blocks[number]
         result, problem = Result(), None
         if executes(self.config, self.env.docname):
-            results = run.run_page(path)
+            known = self.env.temp_data  # of this page
+            if "proof_results" not in known:
+                known["proof_results"] = run.run_page(path)
+            results = known["proof_results"]
             result = results[number]
             problem = self._problem(blocks, results, number)
         else:

@@ -1,6 +1,7 @@
 """Records of what was compiled and run, each with the digests of what it proves."""
 
 import atexit
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -10,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import metadata
@@ -104,6 +105,20 @@ def _meanings() -> dict[str, str]:
     return known
 
 
+_seen: dict[tuple[str | Path, bool], str] | None = None  # while nothing changes
+
+
+@contextlib.contextmanager
+def at_rest() -> Iterator[None]:
+    """Look at each file once meanwhile: many records depend on the same ones."""
+    global _seen
+    _seen = {}
+    try:
+        yield
+    finally:
+        _seen = None
+
+
 def sha256(path: str | Path, meaning: bool = False) -> str:
     """Digest a file and, by its names, a folder; "" if it is missing.
 
@@ -111,6 +126,14 @@ def sha256(path: str | Path, meaning: bool = False) -> str:
         path: from the root of the repository.
         meaning: whether comments and layout of code are left out.
     """
+    if _seen is None:
+        return _sha256(path, meaning)
+    if (path, meaning) not in _seen:
+        _seen[path, meaning] = _sha256(path, meaning)
+    return _seen[path, meaning]
+
+
+def _sha256(path: str | Path, meaning: bool) -> str:
     path = Path(ROOT, path)
     try:
         if path.is_dir():

@@ -19,6 +19,7 @@ def init_environment(app, env=None, docnames=None) -> None:
         app.env.proof = {"claims": {}, "origins": {}}
 
 
+@evidence.at_rest()
 def outdated_pages(app, env, added, changed, removed) -> list[str]:
     """Read a page again when its run is out of date, or a recording has come."""
 
@@ -133,6 +134,7 @@ def _docstring_claim(app, docname: str, name: str) -> dict:
     return _claim("doctest", source, what=f"doctest:{source}", problem=problem)
 
 
+@evidence.at_rest()
 def resolve_all(app, env) -> list[str]:
     """Find all origins anew; write again the pages on which one has changed."""
     proof, changed = env.proof, []
