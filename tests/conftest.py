@@ -28,5 +28,6 @@ def seed() -> None:
 def fresh_compiler():
     """Compile again: on disk may be code that an older registration led to."""
     torch.compiler.reset()
-    with torch.compiler.config.patch(force_disable_caches=True):
+    graphs = torch._inductor.config.patch(fx_graph_cache=False)
+    with graphs, torch._functorch.config.patch(enable_autograd_cache=False):
         yield
