@@ -11,7 +11,6 @@ from pathlib import Path
 
 from sphinx.util import logging
 
-import finish
 import page_text
 from proof.evidence import write_text
 
@@ -27,12 +26,9 @@ def write(app, exception) -> None:
     """Write the three files when the pages are there."""
     if exception or app.builder.name != "html":
         return
-    markdown = page_text.pages(app)
-    found = {name: list(page_text.places(text)) for name, text in markdown.items()}
-    about = {}
-    for name in markdown:
-        html = Path(app.builder.get_outfilename(name)).read_text(encoding="utf-8")
-        about[name] = finish.description(html)
+    pages = page_text.pages(app)
+    found = {name: list(page_text.places(p.markdown)) for name, p in pages.items()}
+    about = {name: page.description for name, page in pages.items()}
     data = search_data(app, found, about)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # A script, since a page that is opened as a file may not read other files.
@@ -40,8 +36,8 @@ def write(app, exception) -> None:
     write_text(Path(app.outdir, "llms.txt"), overview(app, about))
     parts = (
         f"<!-- {app.config.html_baseurl}{app.builder.get_target_uri(name)} -->\n\n"
-        + page_text.without_marks(text)
-        for name, text in markdown.items()
+        + page_text.without_marks(page.markdown)
+        for name, page in pages.items()
     )
     write_text(Path(app.outdir, "llms-full.txt"), "\n".join(parts))
 

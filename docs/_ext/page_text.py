@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from bs4 import BeautifulSoup, Comment, NavigableString  # the theme needs it too
 
+import finish
 from proof.evidence import read_json, write_json
 
 SKIPPED = {"button", "form", "nav", "noscript", "script", "style", "svg"}
@@ -25,6 +26,13 @@ PLACES = {"section", "dt", "tr"}  # where a link can lead to, if they have an id
 MARK = "\0"  # on both sides of the id where a place begins
 
 
+class Page(NamedTuple):
+    """What the head of a page says of it, and its article."""
+
+    description: str
+    markdown: str  # with the marks of places
+
+
 class Place(NamedTuple):
     """A part of a page with an address of its own. The first place is the title's."""
 
@@ -33,8 +41,8 @@ class Place(NamedTuple):
     text: str
 
 
-def pages(app) -> dict[str, str]:
-    """Each page in the order of the contents: Markdown with the marks of places.
+def pages(app) -> dict[str, Page]:
+    """Each page in the order of the contents.
 
     A page is read again when its HTML, or this file, has changed.
     """
@@ -46,11 +54,12 @@ def pages(app) -> dict[str, str]:
         digest = hashlib.sha256(code + html).hexdigest()
         now[name] = known.get(name, [""])
         if now[name][0] != digest:
-            page = app.builder.get_target_uri(name)
-            now[name] = [digest, to_markdown(html.decode(), page)]
+            text, address = html.decode(), app.builder.get_target_uri(name)
+            made = finish.description(text), to_markdown(text, address)
+            now[name] = [digest, *made]
     if now != known:
         write_json(cache, now)
-    return {name: text for name, (_, text) in now.items()}
+    return {name: Page(*page) for name, (_, *page) in now.items()}
 
 
 def contents(env, name: str) -> Iterator[str]:

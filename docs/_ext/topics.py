@@ -22,23 +22,22 @@ logger = logging.getLogger(__name__)
 
 
 class Topics(SphinxDirective):
-    """``.. topics:: 25 26``: show nothing, note the numbers."""
+    """``.. topics:: 25 26``: show nothing; a script has no front matter."""
 
     required_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        self.env.topics_of_scripts[self.env.docname] = self.arguments[0]
+        self.env.metadata[self.env.docname]["topics"] = self.arguments[0]
         return []
 
 
 def prepare(app) -> None:
-    if not hasattr(app.env, "topics_of_scripts"):
-        app.env.topics_of_scripts, app.env.blocks_of_topics = {}, {}
+    if not hasattr(app.env, "blocks_of_topics"):
+        app.env.blocks_of_topics = {}
 
 
 def purge(app, env, docname) -> None:
-    env.topics_of_scripts.pop(docname, None)
     env.blocks_of_topics.pop(docname, None)
 
 
@@ -54,13 +53,13 @@ def topics_of(app) -> dict[str, dict]:
 
 def find_blocks(app, doctree) -> None:
     """Note which blocks of a page show the topics that it names."""
-    env, topics = app.env, topics_of(app)
-    front_matter = env.metadata[env.docname].get("topics", "")
-    named = env.topics_of_scripts.get(env.docname, front_matter)
-    if numbers := re.findall(r"\d+", str(named)):
-        env.note_dependency(str(Path(app.srcdir, "topics.toml")))
+    env = app.env
+    numbers = re.findall(r"\d+", str(env.metadata[env.docname].get("topics", "")))
+    if not numbers:
+        return
+    env.note_dependency(str(Path(app.srcdir, "topics.toml")))
+    topics, found = topics_of(app), {}
     blocks = [node for node in doctree.findall(nodes.Element) if "proof" in node]
-    found = {}
     for number in numbers:
         if number not in topics:
             logger.warning("there is no topic %s", number, location=env.docname)
@@ -127,4 +126,4 @@ def setup(app):
     app.connect("env-purge-doc", purge)
     app.connect("doctree-read", find_blocks, priority=600)  # they have their numbers
     tables.add(app, "topic-coverage", collect, _html)
-    return {"version": "1", "env_version": 3, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 4, "parallel_read_safe": False}

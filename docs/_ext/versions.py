@@ -43,8 +43,9 @@ def entries(versions: list[str], site: str) -> list[dict]:
 
 def write(app, exception) -> None:
     """Write what lies above the sites of all versions to the folder versions/."""
-    versions = releases(Path(app.confdir).parent)
-    if exception or not app.config.versions_site or not versions:
+    if exception or not app.config.versions_site:
+        return  # nobody publishes, and there may be no git here
+    if not (versions := releases(Path(app.confdir).parent)):
         return
     folder = Path(app.outdir, "versions")
     folder.mkdir(exist_ok=True)

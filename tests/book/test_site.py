@@ -109,6 +109,11 @@ def test_a_site_without_an_address_has_no_list_of_versions(project):
     assert not (build(project, "v1.0.0", address="") / "versions").exists()
 
 
+def test_a_site_without_an_address_needs_no_git(project, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (build(project, "v1.0.0", address="") / "index.html").exists()
+
+
 def test_the_job_that_may_push_runs_no_code_of_the_project(workflow):
     jobs = workflow["jobs"]
     assert workflow["permissions"] == {"contents": "read"}
