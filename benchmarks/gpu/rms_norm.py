@@ -8,9 +8,13 @@ seed is kept with the results. ``--quick`` takes one small shape and runs withou
 """
 
 import argparse
+import os
 import random
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
+from multiprocessing import get_context
 
 import clock
 import contenders
@@ -18,6 +22,7 @@ import torch
 import torch._functorch.config
 from report import Report
 from torch import Tensor
+from torch._inductor import config as inductor
 
 DTYPE = torch.bfloat16
 LARGE = [
@@ -157,6 +162,36 @@ def drawn(lot: random.Random, count: int) -> list[tuple[int, int]]:
     return shapes
 
 
+def compile_all(cases: list[tuple[str, tuple[int, int]]]) -> None:
+    """Call everyone once for each case, in processes side by side."""
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        list(pool.map(call_once, *zip(*cases, strict=True)))
+
+
+def call_once(name: str, shape: tuple[int, int]) -> None:
+    """Call everyone who takes part in a task.
+
+    It leaves kernels on disk, but no choice among them: others keep the GPU busy.
+    """
+    prepare()
+    torch._dynamo.reset()
+    inductor.compile_threads = 1
+    inductor.fx_graph_cache = inductor.autotune_local_cache = False
+    torch._functorch.config.enable_autograd_cache = False
+    task, case = TASKS[name], Case(shape)
+    with torch.no_grad():
+        for get in task.table.values():
+            with suppress(Exception):  # the measurement says who fails, and how
+                task.make(case, get())()
+
+
+def prepare() -> None:
+    """What each process needs."""
+    contenders.quiet()
+    # Each gradient is taken many times from one graph, which must keep its tensors.
+    torch._functorch.config.donated_buffer = False
+
+
 def measure(report: Report, name: str, shape, rounds: int, kind: str = "") -> None:
     """Measure one task for one shape; for a small one its launch and a graph too."""
     torch._dynamo.reset()
@@ -206,15 +241,17 @@ def main() -> None:
     if arguments.quick:
         shapes = dict.fromkeys(TASKS, SMALL[1:2])
     rounds = 7 if arguments.quick else arguments.rounds
-    contenders.quiet()
-    # Each gradient is taken many times from one graph, which must keep its tensors.
-    torch._functorch.config.donated_buffer = False
+    prepare()
     report = Report("RMSNorm")
     lot = random.Random(arguments.seed)
     print(f"seed of the drawn shapes: {arguments.seed}")
     judged = {task: drawn(lot, 0 if arguments.quick else DRAWN[task]) for task in DRAWN}
+    tasks = arguments.task or TASKS
+    if clock.GPU and not arguments.quick:
+        compile_all([(t, s) for t in tasks for s in shapes[t] + judged.get(t, [])])
+        print(f"compiled [{report.seconds():.0f} s]", flush=True)
     with torch.no_grad():
-        for task in arguments.task or TASKS:
+        for task in tasks:
             for shape in shapes[task]:
                 measure(report, task, shape, rounds)
             for shape in judged.get(task, ()):

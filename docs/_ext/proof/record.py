@@ -35,8 +35,7 @@ from .evidence import (
 
 MANIFEST = ROOT / "docs" / "recordings.toml"
 RECORDINGS = ROOT / "docs" / "recordings"
-TIMEOUT = 300  # seconds for each command
-TAIL = 30  # lines of a failed command's output that are shown
+TIMEOUT = 560  # seconds for each command
 
 # What PyTorch's logger, Python's warnings and Inductor's search print among the
 # results, the first time that something is compiled: with paths of the machine.
@@ -182,7 +181,7 @@ def run(entry: Entry) -> tuple[str, object]:
     """
     with tempfile.TemporaryDirectory(prefix="opbook-") as folder:
         data = Path(folder, "data.json")
-        done = subprocess.run(
+        with subprocess.Popen(
             # It ends the command's own children too, which would keep the GPU busy.
             ["timeout", "--kill-after=5", str(TIMEOUT), "bash", "-c", entry.command],
             cwd=ROOT,
@@ -191,12 +190,15 @@ def run(entry: Entry) -> tuple[str, object]:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-        )
-        if done.returncode:
-            tail = "\n".join(done.stdout.splitlines()[-TAIL:])
-            late = f", no end after {TIMEOUT} s" if done.returncode == 124 else ""
-            raise Failure(f"exit status {done.returncode}{late}\n{tail}")
-        output = _LOGS.sub("", done.stdout).replace(str(ROOT), ".")
+        ) as command:
+            lines = []
+            for line in command.stdout:
+                lines.append(line)
+                print(f"    {line}", end="", flush=True)  # who waits sees where it is
+        if command.returncode:
+            late = f", no end after {TIMEOUT} s" if command.returncode == 124 else ""
+            raise Failure(f"exit status {command.returncode}{late}")
+        output = _LOGS.sub("", "".join(lines)).replace(str(ROOT), ".")
         return output, read_json(data, None)
 
 
