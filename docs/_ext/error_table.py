@@ -18,8 +18,7 @@ SYMPTOMS = {
     "A build or an installation fails": r"\berror: |nvcc fatal|undefined reference"
     r"|recompile with|cuda arch|use_cuda|named 'torch'|setuptools|matching distribution"
     r"|the requirement|list index out of range|supported wheel|without gpu kernels"
-    r"|mismatches the version|depends on torch|match the hashes|could not be located"
-    r"|not found in the cache",
+    r"|mismatches the version|depends on torch|match the hashes|could not be located",
     "A library does not load, or its operator is not there": r"importerror|oserror"
     r"|undefined symbol|shared object|_opnamespace|does not exist|has no attribute"
     r"|torch_library|same name and overload|another copy|not built"
