@@ -657,7 +657,7 @@ def test_failing_command_keeps_the_old_recording_and_others_go_on(book, capfd):
     fails = MANIFEST.replace("cat csrc/a.cu", "echo seen; exit 3")
     book.write("docs/recordings.toml", fails + after)
     book.in_proof(RECORD + "assert failed == 1\n")
-    assert "FAILED    bench: exit status 3\nseen" in capfd.readouterr().out
+    assert "    seen\nFAILED    bench: exit status 3" in capfd.readouterr().out
     assert file.read_text() == before
     assert (book.root / "docs/recordings/after.json").exists()
 
@@ -791,7 +791,7 @@ def test_failing_script_is_not_recorded(book, capfd):
     book.write("examples_src/10_a.py", "print('seen')\nraise SystemExit(77)\n")
     book.write("docs/recordings.toml", PLAYED)
     book.in_proof(RECORD + "assert failed == 1\n")
-    assert "FAILED    play: exit status 77\nseen" in capfd.readouterr().out
+    assert "    seen\nFAILED    play: exit status 77" in capfd.readouterr().out
     assert not (book.root / "docs/recordings").exists()
 
 
