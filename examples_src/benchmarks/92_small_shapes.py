@@ -99,10 +99,10 @@ charts.close_table(rms_norm, "backward", shapes)
 #
 # .. recorded:: few_rows_h200
 #
-# The last lines time one call at eight places of a turn. If Python queues the whole
-# turn at once, the time depends on the place, by more than ``neg`` and ``rms_norm``
-# differ. If it waits for each call before it launches the next, most of that is gone.
-# So the clock of the benchmarks waits.
+# The last lines time one call at eight places of a turn. On some machines the time
+# depends on the place if Python queues the whole turn at once, by more than ``neg`` and
+# ``rms_norm`` differ. It does not if Python waits for each call before it launches the
+# next. So the clock of the benchmarks waits.
 #
 # The clock also draws the order of each turn by lot, and keeps the last results alive,
 # so that each call writes to another place. Then nobody always follows the same

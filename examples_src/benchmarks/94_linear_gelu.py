@@ -51,9 +51,8 @@ charts.behind_table(linear_gelu, *TASKS)
 #
 # ``none`` is GELU with the error function, ``tanh`` the form with the hyperbolic
 # tangent. The vendor's library has a fused epilogue for the second only. In those rows,
-# who writes the product and reads it again is further to the left. To fuse is not
-# enough: in the rows of ``none``, ``opbook.triton`` does not write the product, but
-# computes it more slowly.
+# who writes the product and reads it again is further to the left. In the rows of
+# ``none``, ``opbook.triton`` alone does not write the product.
 
 forward = linear_gelu.where(task="forward")
 charts.shares(by_form(forward), "the fastest matrix product")
