@@ -12,22 +12,20 @@ It needs torch, a C++ compiler, and ``examples_src/sources`` of the repository.
 .. topics:: 38
 """
 
-import resource
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
-from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
 SOURCES = Path(sys.argv[0]).resolve().parent / "sources" / "bring_a_backend"
 if not SOURCES.is_dir():
     print("skipped: needs the folder examples_src/sources of the repository beside it")
     sys.exit(77)
-COMPILER = shutil.which(get_cxx_compiler().split()[-1])  # no ccache
-if COMPILER is None:
+sys.path.insert(0, str(SOURCES))
+import opbook_device
+
+if opbook_device.COMPILER is None:
     print("skipped: needs a C++ compiler (install g++)")
     sys.exit(77)
 FOLDER = tempfile.TemporaryDirectory(prefix="opbook-")
@@ -36,91 +34,22 @@ FOLDER = tempfile.TemporaryDirectory(prefix="opbook-")
 # The backend needs PyTorch's C++ interface, and holds for the PyTorch that it was
 # compiled with. The kernel needs the stable ABI only, and costs a fraction to compile.
 
-FLAGS = ["-std=c++20", "-O1", "-g0", "-fPIC"]
-FLAGS += [f"-isystem{folder}" for folder in include_paths()]
-STABLE = "-DTORCH_TARGET_VERSION=0x020b000000000000"
-
-
-def run(*command: str | Path) -> float:
-    """Run a compiler; return the CPU seconds it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([COMPILER, *command], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-objects, total = [], 0.0
-for name, flags in {"bring_a_backend": [], "bring_a_backend_neg": [STABLE]}.items():
+seconds = opbook_device.build(Path(FOLDER.name))
+for name in opbook_device.FILES:
     source = SOURCES / f"{name}.cpp"
-    objects.append(Path(FOLDER.name, f"{name}.o"))
-    seconds = run(*FLAGS, *flags, "-c", source, "-o", objects[-1])
     lines = len(source.read_text().splitlines())
-    print(f"{source.name:25} {lines:4} lines {seconds:6.2f} CPU s")
-    total += seconds
-
-LIBRARY = Path(FOLDER.name, "backend.so")
-link = [f"-L{folder}" for folder in library_paths()]
-link += ["-ltorch", "-ltorch_cpu", "-lc10"]
-link += ["-Wl,--exclude-libs,ALL"]  # errors must not meet a second libstdc++
-total += run("-shared", *objects, "-o", LIBRARY, *link)
-print(f"{'with linking':36} {total:6.2f} CPU s")
+    print(f"{source.name:25} {lines:4} lines {seconds[name]:6.2f} CPU s")
+print(f"{'with linking':36} {sum(seconds.values()):6.2f} CPU s")
 
 # %%
 # Give the device type its name before anything uses it. A process can do so once.
-# Loading the library registers allocator, guard, hooks and kernels.
+# Loading the library registers allocator, guard, hooks and kernels. PyTorch asks the
+# module ``torch.opbook`` what it asks ``torch.cuda`` on a GPU.
 
-torch.utils.rename_privateuse1_backend("opbook")
-torch.ops.load_library(LIBRARY)
+LIBRARY = Path(FOLDER.name, "backend.so")
+opbook_device.load(LIBRARY)
 calls = torch.ops.opbook_backend.calls  # what ran since it was last asked
-
-# %%
-# PyTorch asks the module ``torch.opbook`` what it asks ``torch.cuda`` on a GPU.
-
-
-class Backend:
-    """The module ``torch.opbook``."""
-
-    @staticmethod
-    def is_available() -> bool:
-        """Whether a tensor can be put on the device."""
-        return True
-
-    @staticmethod
-    def is_initialized() -> bool:
-        """Whether the first use, which may be slow, is over."""
-        return True
-
-    @staticmethod
-    def device_count() -> int:
-        """Count the devices."""
-        return torch.ops.opbook_backend.device_count()
-
-    @staticmethod
-    def current_device() -> int:
-        """Number of the device that new tensors are put on."""
-        return torch.accelerator.current_device_index()
-
-    @staticmethod
-    def device(device: torch.device):
-        """Make a device the current one, in a ``with`` block."""
-        return torch.accelerator.device_index(torch.device(device).index or 0)
-
-    @staticmethod
-    def manual_seed_all(seed: int) -> None:
-        """Seed the generators; random numbers come from the CPU's."""
-
-    @staticmethod
-    def _is_in_bad_fork() -> bool:
-        return False
-
-    @staticmethod
-    def get_amp_supported_dtype() -> list[torch.dtype]:
-        """The dtypes that autocast may choose."""
-        return [torch.float16, torch.bfloat16]
-
-
-torch._register_device_module("opbook", Backend())
-torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+print(torch.accelerator.current_accelerator(), torch.opbook.device_count())
 
 # %%
 # ``neg`` runs the kernel, and what else computes the CPU's. The log names the overload:

@@ -11,7 +11,8 @@ import pytest
 
 CHILD = Path(__file__).with_name("backend_child.py")
 CHECKS = ("fallback", "views", "device_kept", "refused", "saved", "layouts", "trained")
-CHECKS += ("gradients", "logged")
+CHECKS += ("gradients", "logged", "streams", "on_another_device", "pinned", "freed")
+CHECKS += ("forked", "seeded", "autocast", "compiled", "grouped")
 
 
 @functools.cache
@@ -33,6 +34,12 @@ def faults() -> dict[str, list[str]]:
 @pytest.mark.parametrize("check", CHECKS)
 def test_backend(check):
     assert faults()[check] == []
+
+
+def test_device_generic():
+    if (found := faults()["device_generic"]) is None:
+        pytest.skip("needs expecttest")
+    assert found == []
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm (install binutils)")

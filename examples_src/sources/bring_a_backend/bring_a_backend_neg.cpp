@@ -13,8 +13,7 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 // [neg]
-// Both tensors have the same sizes and the same order of elements in memory. Hardware
-// has a launch here, on the device that the caller has made the current one.
+// Both tensors have the same sizes and the same order of elements in memory.
 template <typename scalar_t>
 void negate(const scalar_t* input, scalar_t* output, int64_t count) {
   for (int64_t i = 0; i < count; ++i) output[i] = -input[i];
@@ -31,9 +30,11 @@ Tensor neg(const Tensor& self) {
   const bool same_layout = self.strides().equals(output.strides());
   const Tensor input = same_layout ? self : torch::stable::copy_(output, self);
   THO_DISPATCH_V2(self.scalar_type(), "aten::neg", AT_WRAP([&] {
-                    negate(static_cast<const scalar_t*>(input.const_data_ptr()),
-                           static_cast<scalar_t*>(output.mutable_data_ptr()),
-                           self.numel());
+                    launch([input, output] {
+                      negate(static_cast<const scalar_t*>(input.const_data_ptr()),
+                             static_cast<scalar_t*>(output.mutable_data_ptr()),
+                             output.numel());
+                    });
                   }),
                   AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), ScalarType::ComplexHalf,
                   ScalarType::Half, ScalarType::BFloat16);
