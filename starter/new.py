@@ -91,6 +91,7 @@ def create(folder: Path, package: str, operator: str, kind: str) -> None:
     names = {PACKAGE: package, OPERATOR: operator, AUTHOR: f"The authors of {package}"}
     names[PACKAGE.upper()] = package.upper()
     texts[Path("new.py")] = Path(__file__).read_text(encoding="utf-8")
+    texts[Path("README.md")] += "\n## Add an operator\n\n`python new.py --add NAME`\n"
     print(f"Made the package {package} with the operator {operator}. Next:")
     print(f"  cd {folder}")
     write(folder, rename(texts, names))

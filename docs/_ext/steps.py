@@ -9,7 +9,6 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from proof import page, projects
-from proof.directives import without_markers
 
 LEXERS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".md": "markdown"}
 LEXERS |= {".h": "cpp", ".cpp": "cpp", ".cu": "cuda"}
@@ -75,22 +74,46 @@ def _tree(marks: dict[str, str]) -> nodes.bullet_list:
 
 
 def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
-    """A dropdown with the file, as Markdown."""
-    lines = file.text.splitlines()
-    places = without_markers(lines)
+    """A dropdown with the new lines, if there are others, and the file, as Markdown."""
+    count = len(file.numbers)
     # Step 1 has files of its own, of which the next ones keep no line.
     known = set(old.numbers) if old and old.original == file.original else set()
-    lit = [n for n, i in enumerate(places, 1) if file.numbers[i] not in known]
-    yield from (f":::{{dropdown}} `{name}`: {mark}, {len(places)} lines", "")
+    lit = {n for n, number in enumerate(file.numbers, 1) if number not in known}
+    what = f"{mark}, {count} lines" + (f", {len(lit)} of them new" if known else "")
+    yield from (f"::::{{dropdown}} `{name}`: {what}", "")
+    if known:
+        for lines in _with_context(lit, count):
+            yield from (f"Lines {lines[0]} to {lines[-1]}:", "")
+            yield from _listing(name, file, lines, lit)
+        yield from (":::{dropdown} The whole file", "")
+    yield from _listing(name, file, range(1, count + 1), lit if known else set())
+    yield from [":::"] * bool(known)
+    yield from ("::::", "")
+
+
+def _with_context(lit: set[int], count: int) -> list[range]:
+    """The runs of these lines, each with the two lines after it.
+
+    A line before it may be the end of a docstring, which no lexer knows for one.
+    """
+    near = {n + d for n in lit for d in range(3)} & {*range(1, count + 1)}
+    firsts, lasts = near - {n + 1 for n in near}, near - {n - 1 for n in near}
+    pairs = zip(sorted(firsts), sorted(lasts), strict=True)
+    return [range(first, last + 1) for first, last in pairs]
+
+
+def _listing(name: str, file: projects.File, lines: range, lit: set[int]):
+    """These lines of a file, as Markdown."""
     yield f"```{{literalinclude}} /../{file.original}"
-    yield f":lines: {','.join(map(str, file.numbers))}"
+    yield f":lines: {','.join(str(file.numbers[n - 1]) for n in lines)}"
+    yield ":with-markers:"
     if language := LEXERS.get(Path(name).suffix):
         yield f":language: {language}"
     if name.startswith("."):
         yield ":not-run: git and GitHub read it"
-    if known:
-        yield f":emphasize-lines: {','.join(map(str, lit))}"
-    yield from ("```", ":::", "")
+    if shown := [str(n) for n, line in enumerate(lines, 1) if line in lit]:
+        yield f":emphasize-lines: {','.join(shown)}"
+    yield from ("```", "")
 
 
 def zip_name(step: int) -> str:

@@ -44,6 +44,19 @@ def test_a_step_keeps_no_code_of_a_later_one(step):
     assert "\n\n\n\n" not in text
 
 
+def test_a_changed_file_shows_its_new_lines_first():
+    now, old = projects.state(3), projects.state(2)
+    name = "csrc/tensors.h"
+    text = "\n".join(steps._fold(name, now[name], old[name], "changed"))
+    new, _, whole = text.partition("The whole file")
+    assert new.count("literalinclude") == 1
+    assert "emphasize-lines: 1,2" in new
+    # What readers copy is the file of the download, with its markers.
+    assert f":lines: {','.join(map(str, now[name].numbers))}\n:with-markers:" in whole
+    assert steps._with_context({1, 7}, 7) == [range(1, 4), range(7, 8)]
+    assert steps._with_context({3, 4, 7}, 20) == [range(3, 10)]
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_the_download_has_the_files_of_the_step(step):
     with zipfile.ZipFile(io.BytesIO(steps.zipped(step))) as archive:

@@ -123,6 +123,12 @@ def test_the_starter_itself_passes_its_tests(tmp_path, kind):
     run_tests(project, tmp_path / "site", "-k", CHEAP)
 
 
+@pytest.mark.parametrize(("kind", "package"), [("cpp", CPP[0]), ("triton", TRITON[0])])
+def test_the_readme_names_new_py_where_it_is(projects, kind, package):
+    assert "new.py" not in (STARTER / kind / "README.md").read_text()
+    assert "`python new.py --add" in (projects / package / "README.md").read_text()
+
+
 def test_no_old_name_is_left(projects):
     for package in (CPP[0], TRITON[0]):
         found = [projects / package / path for path in new.read(projects / package)]

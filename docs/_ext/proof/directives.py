@@ -188,10 +188,11 @@ class ProvenInclude(LiteralInclude):
         name: convert
         for name, convert in LiteralInclude.option_spec.items()
         if name not in ("prepend", "append", "diff")
-    } | {"not-run": directives.unchanged_required}
+    } | {"not-run": directives.unchanged_required, "with-markers": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         not_run = self.options.pop("not-run", "")
+        to_copy = "with-markers" in self.options
         shown = super().run()
         _, path = self.env.relfn2path(self.arguments[0])
         if any(isinstance(node, nodes.system_message) for node in shown):
@@ -211,8 +212,10 @@ class ProvenInclude(LiteralInclude):
                 if there is not None:
                     pairs = zip(lines, numbers, strict=True)
                     lines = [line for line, number in pairs if number in there]
-                text = "".join(lines[index] for index in without_markers(lines))
-                text = _MARK_AT_THE_END.sub("", text)
+                text = "".join(lines)
+                if not to_copy:
+                    text = "".join(lines[index] for index in without_markers(lines))
+                    text = _MARK_AT_THE_END.sub("", text)
                 block.rawsource, block.children = text, []
                 block += nodes.Text(text)
         return shown
