@@ -25,6 +25,7 @@ author = "Opbook contributors"
 copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
 # The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
+# examples_src/sources/reduction/install.sh clones it, and a test compares the two.
 repository = ""
 # The address above the sites of all versions, and the version of this one: the workflow
 # that publishes a release sets them. Without them there is no version switcher.

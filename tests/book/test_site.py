@@ -128,3 +128,11 @@ def test_the_book_reads_what_the_workflow_sets(workflow):
     conf = (ROOT / "docs/conf.py").read_text(encoding="utf-8")
     names = workflow["jobs"]["build"]["env"]
     assert all(f'os.environ.get("{name}"' in conf for name in names)
+
+
+def test_the_guide_clones_the_repository_that_the_pages_link_to():
+    conf = (ROOT / "docs/conf.py").read_text(encoding="utf-8")
+    address = re.search(r'^repository = "(.*)"$', conf, re.MULTILINE)[1]
+    script = ROOT / "examples_src/sources/reduction/install.sh"
+    clone = f"git clone {address or 'https://github.com/OWNER/NAME'} opbook"
+    assert clone in script.read_text(encoding="utf-8").splitlines()
