@@ -1,8 +1,7 @@
 """Make a project of your own from this one, or add an operator to yours.
 
-python new.py ../mykernels --operator softcap            in C++, CUDA and HIP
-python new.py ../mykernels --operator softcap --triton   in Python alone
-python new.py --add swish                                inside your project
+python new.py ../mykernels --operator reglu     a new project
+python new.py --add geglu                       inside your project
 """
 
 import argparse
@@ -13,9 +12,8 @@ from pathlib import Path
 
 # What is renamed. In your project, this file has your names here.
 PACKAGE, OPERATOR, AUTHOR = "starter", "swiglu", "Opbook contributors"
-
 HERE = Path(__file__).resolve().parent
-COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
+COPIED = set(".cpp .cu .h .in .md .patch .py .toml .yml LICENSE .gitignore".split())
 NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
 RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
     "aten at c10 prim prims std torch triton pytest asm catch delete do enum extern"
@@ -24,6 +22,7 @@ RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
 )
 CODE = {".cpp", ".cu", ".h", ".py"}
 FORMULA = re.compile(r"(#|//) \[/?(math|reference)\]")
+WORDS = re.compile(r'// \w+: |    """Compute `|.*\bIt computes\s*(`|$)')  # the same
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*')  # strings and comments
 
 
@@ -63,16 +62,17 @@ def check_name(what: str, name: str, texts: dict[Path, str]) -> None:
 
 def write(folder: Path, texts: dict[Path, str]) -> None:
     """Write the files, and say what to do with them."""
-    formulas = []
+    places, words = [], []
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-        lines = [n for n, s in enumerate(text.split("\n"), 1) if FORMULA.match(s)]
-        if lines:
-            formulas.append(f"  {path.as_posix()}, lines {lines[0]} to {lines[-1]}")
+        name, lines = path.as_posix(), [*enumerate(text.split("\n"), 1)]
+        if marked := [n for n, line in lines if FORMULA.match(line)]:
+            places.append(f"  {name}, lines {marked[0]} to {marked[-1]}")
+        words += [f"{name}:{n}" for n, line in lines if WORDS.match(line)]
     print("  python -m pip install --no-build-isolation -e .\n  python -m pytest")
-    print(f"It computes what {OPERATOR} does. Write your formula in these places:")
-    print("\n".join(formulas))
+    print(f"It still computes {OPERATOR}. Write your formula here:", *places, sep="\n")
+    print(f"Describe it in words in {', '.join(words)}.")
 
 
 def create(folder: Path, package: str, operator: str, kind: str) -> None:
@@ -95,6 +95,7 @@ def create(folder: Path, package: str, operator: str, kind: str) -> None:
     print(f"Made the package {package} with the operator {operator}. Next:")
     print(f"  cd {folder}")
     write(folder, rename(texts, names))
+    print("For other arguments, see softcap.patch in the starter, an example in C++.")
 
 
 def add(name: str) -> None:
@@ -129,8 +130,7 @@ def main() -> None:
     if args.add:
         return add(args.add)
     package = args.package or args.folder.resolve().name.replace("-", "_")
-    kind = "triton" if args.triton else "cpp"
-    return create(args.folder, package, args.operator, kind)
+    return create(args.folder, package, args.operator, ("cpp", "triton")[args.triton])
 
 
 if __name__ == "__main__":

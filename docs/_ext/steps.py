@@ -29,7 +29,7 @@ class ProjectStep(SphinxDirective):
         tree = nodes.container("", _tree(marks), classes=["project-tree"])
         shown = nodes.container()
         for name, mark in marks.items():
-            if mark and step < projects.LAST:
+            if mark:
                 lines = [*_fold(name, now[name], before.get(name), mark)]
                 self.state.nested_parse(StringList(lines), self.content_offset, shown)
         up = "../" * self.env.docname.count("/")
@@ -39,12 +39,10 @@ class ProjectStep(SphinxDirective):
 
 
 def earlier(step: int) -> dict[str, projects.File]:
-    """The files that the step before had."""
+    """The files that the step before had. The last has all that there is to copy."""
     if step == 1:
         return {}
-    old = projects.state(step - 1)
-    whole = step == projects.LAST
-    return {f"cpp/{name}" if whole else name: file for name, file in old.items()}
+    return projects.state(step if step == projects.LAST else step - 1)
 
 
 def _mark(new: projects.File, old: projects.File | None) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -220,15 +221,57 @@ def test_it_says_which_lines_hold_the_formula(tmp_path):
         assert re.search(r"\[/(math|reference)\]", lines[int(last) - 1])
 
 
+@pytest.mark.parametrize("kind", ["cpp", "triton"])
+def test_it_says_which_lines_describe_the_formula(tmp_path, kind):
+    options = ["--operator", "softcap"] + ["--triton"] * (kind == "triton")
+    said = run(STARTER / "new.py", "mine", *options, folder=tmp_path)
+    places = re.findall(r"([\w./]+):(\d+)[,.]", said)
+    formula, found = "SiLU(gate) * up", set()
+    for place, number in places:
+        lines = (tmp_path / "mine" / place).read_text().splitlines()
+        assert formula in "".join(lines[int(number) - 1 :][:2]), place
+        found.add(place)
+    texts = new.read(tmp_path / "mine").items()
+    assert found == {path.as_posix() for path, text in texts if formula in text}
+
+
+@pytest.fixture
+def softcap(tmp_path) -> Path:
+    """A project whose operator has other arguments."""
+    if not shutil.which("patch"):
+        pytest.skip("patch is not installed")
+    options = ("--operator", "softcap")
+    run(STARTER / "new.py", "mysoftcap", *options, folder=tmp_path)
+    with (STARTER / "softcap.patch").open() as patch:
+        command = ["patch", "-p1", "--fuzz=0"]
+        subprocess.run(command, cwd=tmp_path / "mysoftcap", stdin=patch, check=True)
+    return tmp_path / "mysoftcap"
+
+
+def test_the_patch_leaves_nothing_of_the_old_arguments(softcap):
+    for path, text in new.read(softcap).items():
+        if path.name != "new.py":
+            assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_gpu_compiler_accepts_other_arguments(target, softcap, tmp_path):
+    compiled(softcap / "csrc" / "softcap.cu", target, tmp_path, loads=1)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_gpu_compiler_accepts_it(target, tmp_path):
-    source = STARTER / "cpp" / "csrc" / "swiglu.cu"
+    compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
+
+
+def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
+    """Compile the kernels; each loads as wide as it can, and spills nothing."""
     try:
-        code = codeobjects.compile_kernel(source, target, tmp_path)
+        code = codeobjects.compile_kernel(source, target, folder)
     except codeobjects.ToolMissing as missing:
         pytest.skip(str(missing))
     assert len(code.kernels) == 16  # 2 kernels, 4 types, vectors and single elements
     for kernel in code.kernels:
         assert kernel.spill_bytes == 0, kernel
         if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
-            assert kernel.wide_loads == 2 + ("backward" in kernel.name), kernel
+            assert kernel.wide_loads == loads + ("backward" in kernel.name), kernel

@@ -53,7 +53,9 @@ def state(step: int) -> dict[str, File]:
     for name, text in texts.items():
         if of_file[name] <= step:
             lines = text.splitlines(keepends=True)
-            kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
+            kept = [*range(1, len(lines) + 1)]
+            if of_region:  # the others are whole, and a patch has parts of regions
+                kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
             text = "".join(lines[number - 1] for number in kept)
             original = (folder / name).relative_to(ROOT).as_posix()
             made[name] = File(original, text, tuple(kept))
