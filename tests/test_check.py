@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,19 @@ import opbook
 from opbook import check
 
 ROOT = Path(__file__).resolve().parents[1]
-spec = importlib.util.spec_from_file_location(
-    "faults", ROOT / "examples_src" / "sources" / "check" / "faults.py"
-)
-faults = importlib.util.module_from_spec(spec)
-sys.modules["faults"] = faults
-spec.loader.exec_module(faults)
+
+
+def loaded(name: str):
+    """A script beside the page that shows it."""
+    path = ROOT / "examples_src" / "sources" / "check" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+faults = loaded("faults")
+PLANTED = tomllib.loads((ROOT / "examples_src/sources/check/planted.toml").read_text())
 
 
 def wrong(operator, arguments) -> dict[str, str]:
@@ -29,6 +37,31 @@ def test_a_planted_fault_is_found(name):
     torch.manual_seed(0)
     expected, operator, arguments = faults.FAULTS[name]
     assert expected in wrong(operator, arguments)
+
+
+@pytest.fixture
+def planted():
+    triton = pytest.importorskip("triton")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("the kernels run in Triton's interpreter")
+    return loaded("planted")
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED["fault"])))
+def test_a_fault_in_an_operator_that_was_not_written_for_it(planted, number, tmp_path):
+    fault = PLANTED["fault"][number]
+    assert planted.found_by(number, fault, str(tmp_path)) == fault["found_by"]
+
+
+def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
+    for number, file in enumerate(planted.HOSTS, len(PLANTED["fault"])):
+        nothing = {"file": file, "what": "", "old": " ", "new": " "}
+        assert planted.found_by(number, nothing, str(tmp_path)) == ""
+
+
+def test_most_of_the_planted_faults_are_found():
+    found = [fault for fault in PLANTED["fault"] if fault["found_by"]]
+    assert len(found) / len(PLANTED["fault"]) > 15 / 18
 
 
 def right(x):

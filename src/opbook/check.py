@@ -16,12 +16,14 @@ exception passes, because its caller knows. In a test::
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -68,8 +70,7 @@ def results(
     """
     for name, run in CHECKS.items():
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _quiet():
                 run(operator, _copies(arguments))
         except Skipped as why:
             yield name, "skipped", str(why)
@@ -79,6 +80,19 @@ def results(
             yield name, "WRONG", _line(error)
         else:
             yield name, "ok", ""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings, nor the one of vmap's loop, which C++ prints: slow is not wrong."""
+    functorch = torch._C._functorch
+    functorch._set_vmap_fallback_warning_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        functorch._set_vmap_fallback_warning_enabled(True)
 
 
 def _checks(name: str) -> Callable[[Check], Check]:
@@ -131,6 +145,10 @@ def _close(actual: Any, expected: Any, what: str, **tolerances: float) -> None:
     )
 
 
+def _storage(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
 def _replaced(arguments: tuple, place: int, value: Any) -> tuple:
     return *arguments[:place], value, *arguments[place + 1 :]
 
@@ -144,7 +162,8 @@ class _Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace not in ("aten", "prim", "prims"):
-            self.found.append((func, args, kwargs or {}))
+            # Before the call, which may write to them.
+            self.found.append((func, _copies(args), kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -154,8 +173,7 @@ def _registered(operator: Callable, arguments: tuple) -> tuple:
         _asked(operator, *_copies(arguments))
     if not calls.found:
         raise Skipped("it calls no operator but PyTorch's own")
-    func, args, kwargs = calls.found[0]
-    return func, tuple(a.clone() if isinstance(a, Tensor) else a for a in args), kwargs
+    return calls.found[0]
 
 
 def _inputs(operator: Callable, arguments: tuple) -> list[int]:
@@ -191,12 +209,21 @@ def _(operator: Callable, arguments: tuple) -> None:
     func, args, kwargs = _registered(operator, arguments)
     for place in _floating(args):
         for _layout, view in (("as it is", args[place]), *_layouts(args[place])):
-            changed = _replaced(args, place, view)
-            try:
-                func(*_copies(changed), **kwargs)
-            except Exception:  # it refuses the layout
-                continue
-            torch.library.opcheck(func, changed, kwargs, test_utils="test_faketensor")
+            _promised(func, _replaced(args, place, view), kwargs)
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        low = tuple(
+            a.to(dtype) if place in _floating(args) else a
+            for place, a in enumerate(args)
+        )
+        _promised(func, low, kwargs)
+
+
+def _promised(func: Callable, args: tuple, kwargs: dict) -> None:
+    try:
+        func(*_copies(args), **kwargs)
+    except Exception:  # it refuses the layout or the dtype
+        return
+    torch.library.opcheck(func, args, kwargs, test_utils="test_faketensor")
 
 
 # The layout of the arguments.
@@ -266,18 +293,40 @@ def _(operator: Callable, arguments: tuple) -> None:
 
 @_checks("changed in between")
 def _(operator: Callable, arguments: tuple) -> None:
-    _asked(operator, *arguments)
+    memory = {_storage(a) for a in _tensors(arguments)}
+    first = _tensors(_asked(operator, *arguments))
+    own = [result for result in first if _storage(result) not in memory]
+    was = [result.clone() for result in own]
     for place in _floating(arguments):
         arguments[place].mul_(0.5)
     actual = _asked(operator, *arguments)
+    _close(own, was, "the result of an earlier call, after another")
     # What is cached by address may know one of these from before, and hardly each.
     for other in [_copies(arguments) for _ in range(8)]:
         expected = _asked(operator, *other)
         _close(actual, expected, "the same tensor, other numbers")
 
 
+def _is_interpreted(operator: Callable, arguments: tuple) -> bool:
+    """Whether it launches a kernel in Triton's interpreter."""
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is None:
+        return False
+    launch, launched = interpreter.GridExecutor.__call__, []
+
+    def note(*values: Any, **options: Any) -> Any:
+        launched.append(values)
+        return launch(*values, **options)
+
+    with mock.patch.object(interpreter.GridExecutor, "__call__", note):
+        _asked(operator, *_copies(arguments))
+    return bool(launched)
+
+
 @_checks("threads")
 def _(operator: Callable, arguments: tuple) -> None:
+    if _is_interpreted(operator, arguments):
+        raise Skipped("Triton's interpreter, not the operator, is for one thread")
     scales = [1 + n / 8 for n in range(8)]
     inputs = []
     for scale in scales:
@@ -287,8 +336,10 @@ def _(operator: Callable, arguments: tuple) -> None:
         inputs.append(scaled)
     expected = [_asked(operator, *_copies(each)) for each in inputs]
     wrong: list[Exception] = []
+    begin = threading.Barrier(len(inputs) + 1)
 
     def run(number: int) -> None:
+        begin.wait()
         try:
             for _ in range(20):
                 actual = operator(*_copies(inputs[number]))
@@ -297,11 +348,12 @@ def _(operator: Callable, arguments: tuple) -> None:
             wrong.append(error)
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(len(inputs))]
+    for thread in threads:
+        thread.start()
     was = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # as often as Python can: at any line of an operator
     try:
-        for thread in threads:
-            thread.start()
+        begin.wait()
         for thread in threads:
             thread.join()
     finally:
@@ -362,7 +414,10 @@ def _derivatives(name: str, compare: Callable, **options: bool) -> None:
         for place in places:
             arguments[place].requires_grad_()
         try:
-            fast = count > FEW_ELEMENTS
+            # Fast mode is too coarse in fp32. In forward mode it passes arguments that
+            # require a gradient, and some operators refuse only those.
+            slow = tolerances or "check_forward_ad" in options
+            fast = count > FEW_ELEMENTS and not slow
             compare(operator, arguments, fast_mode=fast, **options, **tolerances)
         except GradcheckError:
             raise
@@ -370,7 +425,26 @@ def _derivatives(name: str, compare: Callable, **options: bool) -> None:
             raise Refused(_line(error)) from error
 
 
-_derivatives("gradient", gradcheck)
+def _gradcheck(operator: Callable, arguments: tuple, **options: Any) -> bool:
+    """What gradcheck compares, and the gradient that can be differentiated again."""
+    gradcheck(operator, arguments, **options)
+    given = [a for a in arguments if isinstance(a, Tensor) and a.requires_grad]
+    outputs = [o for o in _tensors(operator(*arguments)) if o.requires_grad]
+    if not outputs:
+        return True
+    weights = [torch.rand_like(each) for each in outputs]
+    kept: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+    once = torch.autograd.grad(outputs, given, weights, retain_graph=True, **kept)
+    again = torch.autograd.grad(outputs, given, weights, create_graph=True, **kept)
+    try:
+        bounds = {k: options.get(k, 1e-4) for k in ("rtol", "atol")}
+        _close(again, once, "with create_graph=True", **bounds)
+    except AssertionError as error:
+        raise GradcheckError(str(error)) from None
+    return True
+
+
+_derivatives("gradient", _gradcheck)
 _derivatives("second derivative", gradgradcheck)
 _derivatives("forward mode", gradcheck, check_forward_ad=True, check_backward_ad=False)
 
