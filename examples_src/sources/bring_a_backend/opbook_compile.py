@@ -24,9 +24,8 @@ class Wrapper(PythonWrapperCodegen):
     @staticmethod
     def create(is_subgraph: bool, *args) -> PythonWrapperCodegen:
         """Make the wrapper of a graph; PyTorch's own does for a part of one."""
-        if is_subgraph:
-            return PythonWrapperCodegen.create(is_subgraph, *args)
-        return Wrapper()
+        create = PythonWrapperCodegen.create
+        return create(is_subgraph, *args) if is_subgraph else Wrapper()
 
     def make_allocation(self, name, device, *args, **options) -> str:
         """Name the device with its number, which the base class leaves out."""
@@ -56,7 +55,7 @@ class Interface(DeviceInterface):
 
     @staticmethod
     def get_compute_capability(device=None) -> str:
-        """Is part of the key under which compiled code is kept."""
+        """The device's generation; this one has none."""
         return ""
 
     is_available = staticmethod(torch.accelerator.is_available)
