@@ -22,7 +22,7 @@ RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
 )
 CODE = {".cpp", ".cu", ".h", ".py"}
 FORMULA = re.compile(r"(#|//) \[/?(math|reference)\]")
-WORDS = re.compile(r'// \w+: |    """Compute `|.*\bIt computes\s*(`|$)')  # the same
+WORDS = re.compile(r'// \w+: |    """Compute `|.*\bIt computes\s*(`|$)')  # in words
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*')  # strings and comments
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     if args.add:
         return add(args.add)
     package = args.package or args.folder.resolve().name.replace("-", "_")
-    return create(args.folder, package, args.operator, ("cpp", "triton")[args.triton])
+    create(args.folder, package, args.operator, "triton" if args.triton else "cpp")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ HOSTS: dict[str, tuple[str, list[tuple]]] = {
     "src/opbook/triton/dropout.py": ("dropout", [(X, 0.5, 7), (X, 0.0, 7)]),
 }
 
+# No fault: a space for a space.
+AS_THEY_ARE = [{"file": host, "what": "", "old": " ", "new": " "} for host in HOSTS]
+
 
 def load(text: str, name: str, folder: str) -> ModuleType:
     """Import a module whose operators have names of their own."""
@@ -54,8 +57,7 @@ def found_by(number: int, fault: dict[str, str], folder: str) -> str:
 
 
 if __name__ == "__main__":
-    as_it_is = [{"file": host, "what": "", "old": " ", "new": " "} for host in HOSTS]
     with tempfile.TemporaryDirectory() as folder:
-        for number, fault in enumerate(as_it_is + FAULTS):
+        for number, fault in enumerate(AS_THEY_ARE + FAULTS):
             name, what = HOSTS[fault["file"]][0], fault["what"] or "(no fault)"
             print(f"{name:9} {what:49} {found_by(number, fault, folder) or '-'}")
