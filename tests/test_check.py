@@ -50,7 +50,8 @@ def planted():
 @pytest.mark.parametrize("number", range(len(PLANTED["fault"])))
 def test_a_fault_in_an_operator_that_was_not_written_for_it(planted, number, tmp_path):
     fault = PLANTED["fault"][number]
-    assert planted.found_by(number, fault, str(tmp_path)) == fault["found_by"]
+    found = planted.found_by(number, fault, str(tmp_path))
+    assert bool(found) is not fault.get("missed", False)
 
 
 def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
@@ -59,7 +60,7 @@ def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
 
 
 def test_most_of_the_planted_faults_are_found():
-    found = [fault for fault in PLANTED["fault"] if fault["found_by"]]
+    found = [fault for fault in PLANTED["fault"] if not fault.get("missed")]
     assert len(found) / len(PLANTED["fault"]) > 15 / 18
 
 
