@@ -107,7 +107,6 @@ sphinx_gallery_conf = {
     "gallery_dirs": "examples",
     "filename_pattern": rf"/{Path(ONLY_PAGE).name}\.py$" if ONLY_PAGE else r"/\d\d_",
     "ignore_pattern": r"(^|/)_",
-    "default_thumb_file": str(DOCS / "_static" / "thumbnail.svg"),
     "within_subsection_order": "FileNameSortKey",
     "plot_gallery": not QUICK or ONLY_PAGE.startswith("examples/"),
     "remove_config_comments": True,

@@ -16,21 +16,17 @@ CARD = """
    .. grid-item-card:: {title}
       :link: /{page}
       :link-type: doc
-      :img-top: /{picture}
+      :img-top: /_static/gallery/{name}.svg
 
       {sentence}
 """
 
 
 def card(target_dir, src_dir, fname, intro: str, title: str, **_) -> str:
-    """The picture, title and first sentence of a script, as a link to its page."""
+    """The drawing, title and first sentence of a script, as a link to its page."""
     page = Path(target_dir, fname).relative_to(src_dir).with_suffix("")
-    thumbs = page.parent / "images" / "thumb"
-    drawn = Path("_static", "gallery", f"{page.name}.svg")  # for a script with no plot
-    plots = Path(src_dir, thumbs).glob(f"sphx_glr_{page.name}_thumb.*")
-    picture = drawn if Path(src_dir, drawn).exists() else thumbs / next(plots).name
-    sentence = re.match(r".+?[.:?](?= [A-Z]|$)|.+", intro)[0]
-    return CARD.format(title=title, page=page, picture=picture, sentence=sentence)
+    sentence = re.match(r".+?[.?](?= |$)|.+", intro)[0]
+    return CARD.format(title=title, page=page, name=page.name, sentence=sentence)
 
 
 def isolate(app) -> None:
