@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from html import escape
 from operator import ge, itemgetter, le
 
@@ -59,21 +59,30 @@ def panels(count: int = 1, *, rows: int) -> list[Axes]:
     return list(axes.flat)
 
 
-def dots(axis: Axes, values: dict, upto: dict | None = None) -> None:
-    """A row for each case and in it a dot for each contender.
+def dots(
+    axis: Axes, values: dict, upto: dict | None = None, best: Callable = min
+) -> None:
+    """A row for each case and in it a dot for each contender, the best one in a ring.
 
     Args:
         axis: Where to draw.
         values: By contender, then by case: a shape, for instance.
         upto: Like ``values``; a line leads from the dot to here.
+        best: Chooses the value for the ring: ``max`` or ``min``.
     """
     cases = list(dict.fromkeys(case for found in values.values() for case in found))
+    racing = [found for name, found in values.items() if name not in measured.LIMITS]
+    winners = {case: best(f[case] for f in racing if case in f) for case in cases}
     step = 0.7 / max(len(values) - 1, 1)
     for place, (name, found) in enumerate(values.items()):
         color, marker = STYLE[name]
         heights = [cases.index(case) - 0.35 + place * step for case in found]
         numbers = list(found.values())
         axis.plot(numbers, heights, marker, color=color, markersize=6, label=name)
+        for case, height in zip(found, heights, strict=True):
+            if name not in measured.LIMITS and found[case] == winners[case]:
+                ring = {"color": color, "markersize": 12, "fillstyle": "none"}
+                axis.plot(found[case], height, "o", **ring)
         if upto:
             ends = [upto[name][case] for case in found]
             axis.hlines(heights, numbers, ends, color=color, linewidth=1.5)
@@ -92,11 +101,11 @@ def shares(values: dict, limit: str) -> None:
         print("These results are from before the benchmark took such times.")
         return
     [axis] = panels(rows=len(values["opbook"]))
-    dots(axis, values)
+    dots(axis, values, best=max)
     axis.axvline(1, color=GREY, linewidth=2)
-    axis.set_xlim(0, 1.1)
+    axis.set_xlim(right=1.1)
     axis.xaxis.set_major_formatter(PercentFormatter(1))
-    axis.set_xlabel(f"100 % is {limit}")
+    axis.set_xlabel(f"100 % is {limit}; a ring is around the fastest contender")
     show(axis)
 
 
@@ -104,7 +113,7 @@ def times(medians: dict, slowest: dict) -> None:
     """Show dots of medians, with lines to the 95th percentile, in microseconds."""
     [axis] = panels(rows=len(medians["opbook"]))
     dots(axis, medians, upto=slowest)
-    axis.set(xscale="log", xlabel="µs")
+    axis.set(xscale="log", xlabel="µs; a ring is around the fastest contender")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
@@ -204,18 +213,6 @@ def error_table(rows: list[measured.Row]) -> Table:
     return Table(["contender", "largest error", "verdict"], lines)
 
 
-def close_table(results: measured.Results, task: str, shapes: Iterable) -> Table:
-    """Where a peer's median is the smaller one: how far each one's times lie apart."""
-    lines = []
-    for shape in shapes:
-        ours, peer = _ours_and_peer(results, task, shape)
-        if ours["median"] > peer["median"]:
-            spread = [f"{r['median']:.2f} to {r['p95']:.2f} µs" for r in (ours, peer)]
-            lines.append([measured.shape_of(ours), *spread, peer["contender"]])
-    lines = lines or [["none", "", "", ""]]
-    return Table(["rows × hidden", "opbook", "best peer", ""], lines)
-
-
 CLOCKS = {"clean": "median", "dirty": "dirty median"}  # where a row has their times
 
 
@@ -244,7 +241,7 @@ def summary(results: measured.Results, *tasks: str) -> str:
             good = sum(ratio <= targets.NOISE for ratio in ratios)
             lines.append(
                 f"{clock} clock: {good} of {len(ratios)} cases ahead or within "
-                f"{noise:.0%}; times of opbook over the best peer's: "
+                f"{noise:.0%}\n  times of opbook over the best peer's: "
                 f"{ratios[-1]:.2f} to {ratios[0]:.2f}"
             )
     return "\n".join(lines)

@@ -18,12 +18,37 @@ if not folder.is_dir():
 sys.path.insert(0, str(folder))
 import charts
 import results
-import targets
 
 rms_norm = results.read("rms_norm")
+TASKS = ("forward", "drawn forward")
 print(rms_norm)
+print(charts.summary(rms_norm, *TASKS))
 
 # %%
+# That is the verdict: for how many shapes ``opbook`` is ahead of every peer, or within
+# one percent, which counts as noise. The chart has the shapes that the kernels were
+# tuned on, in bf16. A dot is the least traffic of a call over its median time: the
+# input, the output and the weight, once each. A dot near the line leaves nothing to
+# gain. A dot far to the left moves data twice, or waits.
+
+rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
+charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
+
+# %%
+# The first shape is that of a model that normalizes each head of its queries and keys.
+# There, eager gives a row of 128 elements a block of its own, which starts, waits for
+# memory and ends for little. In the kernels of ``opbook``, short rows share a block.
+#
+# Shapes that a kernel was tuned on say little about other shapes, so a run also draws
+# shapes at random. Each recording has other ones, and keeps their seed. These are all
+# cases, chosen and drawn, in which a peer is ahead by more than one percent:
+
+charts.behind_table(rms_norm, *TASKS)
+
+# %%
+# How it is measured
+# ------------------
+#
 # Two clocks time each call, both with data that comes from memory. They differ in what
 # the call finds in the L2 cache:
 #
@@ -43,52 +68,26 @@ print(rms_norm)
 #      - lines that have to be written to memory first
 #      - the kernel right after an operator that wrote its results
 #
-# By the dirty clock a call of a few tens of megabytes takes longer, because it also
-# pays for what the operator before left in the cache. The contenders take turns, in an
-# order drawn anew each time. Events around the call give its time; the reading or
-# writing before it goes on until Python has launched the call, so that no launch is in
-# it. Each call allocates its output, the copy too. The code is in
-# ``benchmarks/gpu/speed.py``.
+# The contenders take turns, in an order drawn anew each time. CUDA events around the
+# call give its time. The reading or writing before it goes on until Python has launched
+# the call, so the time contains no launch. Each call allocates its output, the copy
+# too. The code is in ``benchmarks/gpu/speed.py``.
 #
-# Kernels are tuned on some shapes, so those say little about others. A run also draws
-# shapes at random, and each recording has other ones; its seed is kept with the
-# results. First the cases in which a peer is ahead by more than one percent, in bf16,
-# on the GPU named above:
-
-TASKS = ("forward", "drawn forward")
-print(charts.summary(rms_norm, *TASKS))
-charts.behind_table(rms_norm, *TASKS)
-
-# %%
-# Now all contenders on the chosen shapes, by the clean clock. A dot is the least
-# traffic of the call over its median time: the input, the output and the weight, once
-# each. The line at 100 % is the fastest copy of the run. A dot
-# near the line leaves nothing to gain. One far to the left moves data twice, or waits.
+# The chart above is by the clean clock, and a dot beyond 100 % does not mean that a
+# kernel moves bytes faster than memory can. A call, the copy too, ends before all that
+# it wrote has reached memory, because the cache holds the rest. By the clean clock that
+# rest costs nothing, so a call that leaves more of its results in the cache than the
+# copy does can pass the line. By the dirty clock a call pays for the rest of the call
+# before. Where its results are larger than the cache, ``opbook`` asks the cache to keep
+# them, and :doc:`/reduction/5_make_it_fast` times the operator that comes next, too.
 #
-# A dot beyond 100 % does not mean that a kernel moves bytes faster than memory can. A
-# call, the copy too, ends before all that it wrote has reached memory, because the
-# cache holds the rest. By the clean clock nobody pays for that rest, so a call that
-# leaves more of its results in the cache than the copy does can pass the line. By the
-# dirty clock a call pays for the rest of the one before. Where its results are larger
-# than the cache, ``opbook`` asks the cache to keep them, and
-# :doc:`/reduction/5_make_it_fast` times the operator that comes next, too.
-#
-# The first shape is that of a model that normalizes each head of its queries and keys.
-# There, eager gives a row of 128 elements a block of its own, which starts, waits for
-# memory and ends for little. In the kernels of ``opbook``, short rows share one.
-
-rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
-charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
-
-# %%
-# The same shapes by the dirty clock, beside the same fastest copy of the clean one:
+# The same shapes by the dirty clock, beside the fastest copy by the clean clock:
 
 charts.shares(results.by_contender(rows, rms_norm.dirty_share), "the fastest copy")
 
 # %%
-# The times behind the first of the two, by the clean clock. The line from each dot
-# leads to the 95th percentile: one call in twenty took longer. Where it is long, the
-# median hides something.
+# The times by the clean clock. The line from each dot leads to the 95th percentile: one
+# call in twenty took longer. Where it is long, the median hides something.
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])
@@ -96,28 +95,19 @@ charts.times(medians, slowest)
 
 # %%
 # The targets are this project's own, for the clean clock, in
-# ``benchmarks/gpu/targets.py``. The verdict also says when a peer of the same run is
-# ahead by more than the noise. What ``ncu`` says of rows of 4096 is in
-# :doc:`/reduction/5_make_it_fast`.
+# ``benchmarks/gpu/targets.py``:
 
 charts.share_table(rms_norm, "forward")
 
 # %%
-# The noise counts as one percent. How far the times of one and the same call lie apart,
-# from the median to the 95th percentile, says how much that is. Here it is for the
-# shapes at which a peer has the smaller median:
-
-charts.close_table(rms_norm, "forward", targets.SHARES["forward"])
-
-# %%
-# A fast result that is wrong is worth nothing, so the first result of every call is
-# compared with the formula in fp64. The unit is the last place of the largest value in
-# bf16. Who rounds once stays near a half.
+# The first result of every call is compared with the formula in fp64. The unit is the
+# last place of the largest value in bf16. A contender that rounds once stays near a
+# half.
 
 charts.error_table(rows)
 
 # %%
-# Who could not take part, and why:
+# Contenders that could not take part, and why:
 
 print(rms_norm.absent(task="forward"))
 

@@ -20,29 +20,29 @@ import charts
 import results
 
 rms_norm = results.read("rms_norm")
-print(rms_norm)
-
-# %%
-# Every contender is asked in the same way, through its public function and
-# ``torch.autograd.grad``. The least traffic is the input and the incoming gradient,
-# read once, and the gradient of the input, written once. The rest is small.
-#
-# First the cases in which a peer is ahead by more than one percent, on chosen shapes
-# and on shapes drawn at random, by the two clocks of
-# :doc:`90_rms_norm_forward`. By the dirty clock the cache is full of lines that the
-# call has to write back:
-
 TASKS = ("backward", "drawn backward")
+print(rms_norm)
 print(charts.summary(rms_norm, *TASKS))
-charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# All contenders on the chosen shapes, by the clean clock. A row fits into the registers
-# of a block up to some width. A kernel for wider rows reads them twice, or splits a row
-# over several blocks. So look at where the dots go as the rows grow.
+# The verdict counts the shapes that the kernels were tuned on and shapes drawn at
+# random, by the two clocks of :doc:`90_rms_norm_forward`. The chart has the tuned ones,
+# by the clean clock. The least traffic is the input and the incoming gradient, read
+# once, and the gradient of the input, written once. Every contender is called in the
+# same way, through its public function and ``torch.autograd.grad``.
 
 rows = [row for row in rms_norm.where(task="backward") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
+
+# %%
+# Look at where the dots go as the rows grow. A row fits into the registers of a block
+# up to some width. A kernel for wider rows reads them twice, or splits a row over
+# several blocks.
+#
+# These are all cases, tuned and drawn, in which a peer is ahead by more than one
+# percent:
+
+charts.behind_table(rms_norm, *TASKS)
 
 # %%
 # The times, with a line from each median to the 95th percentile:
@@ -58,11 +58,11 @@ charts.share_table(rms_norm, "backward")
 
 # %%
 # Both gradients against fp64. The gradient of the weight adds up one value from every
-# row: who added in bf16 would show here.
+# row, so a contender that adds in bf16 would show here.
 
 charts.error_table(rows)
 
 # %%
-# Who could not take part, and why:
+# Contenders that could not take part, and why:
 
 print(rms_norm.absent(task="backward"))

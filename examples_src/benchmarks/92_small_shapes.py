@@ -71,17 +71,6 @@ charts.time_table(rms_norm, "forward", shapes)
 charts.time_table(rms_norm, "backward", shapes)
 
 # %%
-# A verdict counts one percent as noise. That is strict for so short a call. Where a
-# peer has the smaller median, these tables show how far the times of one and the same
-# call lie apart, from the median to the 95th percentile. Again forward, then backward:
-
-charts.close_table(rms_norm, "forward", shapes)
-
-# %%
-
-charts.close_table(rms_norm, "backward", shapes)
-
-# %%
 # Why not sooner? A target in microseconds holds for one machine on one day: the clock
 # also sees how soon a kernel starts and ends, and that differs between two machines of
 # the same kind. So look at kernels side by side. The first does nothing. The second,

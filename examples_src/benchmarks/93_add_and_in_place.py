@@ -22,29 +22,28 @@ import results
 
 rms_norm = results.read("rms_norm")
 print(rms_norm)
-
-# %%
-# Addition and RMSNorm: two tensors are read, the sum and the norm are written. Eager
-# moves five tensors where four are enough, so it stays below four fifths of the line.
-# Both charts are of the clean clock of :doc:`90_rms_norm_forward`, which also explains
-# how a call can pass 100 %. The cases in which a peer is ahead by more than one
-# percent, by either clock:
-
 print(charts.summary(rms_norm, "add", "in place"))
-charts.behind_table(rms_norm, "add", "in place")
 
 # %%
-# Addition and RMSNorm together:
+# The verdict is by the two clocks of :doc:`90_rms_norm_forward`, the charts are by the
+# clean one. Addition and RMSNorm together read two tensors, and write the sum and the
+# norm. Eager moves five tensors where four are enough, so it stays below four fifths of
+# the line.
 
 rows = [row for row in rms_norm.where(task="add") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 
 # %%
-# In place, with what eager PyTorch has for it, ``x.copy_(rms_norm(x))``. Eager moves
-# the data twice, and ``torch.compile`` makes one kernel of it.
+# In place, eager PyTorch needs two operators, ``x.copy_(rms_norm(x))``, and moves the
+# data twice. ``torch.compile`` makes one kernel of them.
 
 rows = [row for row in rms_norm.where(task="in place") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
+
+# %%
+# The cases in which a peer is ahead by more than one percent, by either clock:
+
+charts.behind_table(rms_norm, "add", "in place")
 
 # %%
 # Both are compared with fp64 like the rest. Of the addition, the sum is checked too:
@@ -56,6 +55,6 @@ charts.error_table(rms_norm.where(task="add"))
 charts.error_table(rms_norm.where(task="in place"))
 
 # %%
-# Who could not take part, and why:
+# Contenders that could not take part, and why:
 
 print(rms_norm.absent(task="add"))
