@@ -13,7 +13,10 @@ from proof.run import _has
 
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTER = sorted((ROOT / "docs/triton").glob("[1-7]_*.md"))
+CHAPTER = [
+    *sorted((ROOT / "docs/triton").glob("[1-7]_*.md")),
+    ROOT / "docs/triton/14_autotune.md",
+]
 HELPERS = '''\
 import re, traceback
 

@@ -48,7 +48,7 @@ QUERIES = {
     "cutlass": "howto/reach_for_a_library",
     "race condition": "howto/avoid_kernel_pitfalls",
     "run triton without a gpu": "triton/9_interpreter triton/10_ahead_of_time",
-    "autotune": "examples/70_autotune_in_triton",
+    "autotune": "triton/14_autotune examples/70_autotune_in_triton",
     "optional tensor argument": "reference/schema_language howto/design_the_interface",
     "non-contiguous input": "explain/strides dispatch/handle_edge_cases",
     "gradcheck": "howto/write_the_tests reduction/4_gradient",
