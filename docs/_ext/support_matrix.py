@@ -73,18 +73,21 @@ def compiled(names: list[str]) -> dict[str, dict[str, str]]:
     for name in names:
         folder = f"csrc/{name.rstrip('_')}/"
         found = [
-            {
-                CXX_TYPES[cxx]
-                for kernel in figure["kernels"]
-                for cxx in re.findall(r"<(\w+)", kernel["name"])
-                if cxx in CXX_TYPES
-            }
+            {dtype_of(kernel["name"]) for kernel in figure["kernels"]} - {None}
             for figure in amd_figures()
             if figure["source"].startswith(folder)
         ]
         dtypes = set.intersection(*found) if found else set()
+        if found and not dtypes:
+            raise LookupError(f"the kernels of {folder} have no dtype in their names")
         rows[f"{name} hip"] = dict.fromkeys(dtypes, "compiled")
     return rows
+
+
+def dtype_of(kernel: str) -> str | None:
+    """The first type among a kernel's template arguments: that of its input."""
+    found = re.search(rf"\b({'|'.join(CXX_TYPES)})\b", kernel)
+    return CXX_TYPES[found[0]] if found else None
 
 
 def amd_figures() -> list[dict]:
