@@ -280,6 +280,16 @@ def test_missing_tool_is_named(book):
     assert "not run · needs no-such-tool" in book.html()
 
 
+def test_a_diff_in_an_output_is_coloured(book):
+    book.write("src/a.txt", "old\n")
+    book.write("src/b.txt", "new\n")
+    names = "--label a --label b src/a.txt src/b.txt"
+    book.page(f"```{{run}} console\n$ diff -U0 {names} || true\n$ echo -- end\n```")
+    book.passes()
+    assert '<span class="gd">-old</span>' in book.html()
+    assert '<span class="gi">+new</span>' in book.html()
+
+
 def test_run_is_reused_until_its_inputs_change(book):
     book.write("src/data.txt", "one")
     code = "print(open('src/data.txt').read(), __import__('time').time_ns())"

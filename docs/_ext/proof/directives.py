@@ -31,7 +31,8 @@ def code(text: str, language: str, claim: dict, *classes: str) -> nodes.literal_
 def output(text: str, claim: dict, *classes: str) -> nodes.literal_block:
     """What a block printed; the block before it carries the label of both."""
     claim = claim | {"output": True}
-    return code(text, "text", claim, "run-output", *classes)
+    language = "diff" if text.startswith("--- ") and "\n+++ " in text else "text"
+    return code(text, language, claim, "run-output", *classes)
 
 
 class RunBlock(SphinxDirective):
