@@ -870,6 +870,11 @@ def test_quick_build_runs_nothing_and_says_so(book):
     ledger = book.passes("-D", "proof_execute=0")
     assert origins(ledger) == ["not_run"]
     assert not (book.root / "ran").exists()
+    book.page("```{run} python\n1\n```", name=path.stem)
+    book.passes()
+    book.page("```{run} python\n2\n```\n\n```{run} python\n3\n```", name=path.stem)
+    ledger = book.passes("-D", "proof_execute=0")
+    assert origins(ledger) == ["not_run", "not_run"]
     book.page("```python\nprint(1)\n```", name=path.stem)
     assert "unproven" in book.fails("-D", "proof_execute=0")
 

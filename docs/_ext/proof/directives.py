@@ -10,7 +10,7 @@ from docutils.parsers.rst import directives
 from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 from sphinx.util.docutils import SphinxDirective
 
-from . import evidence, page, projects, record, run
+from . import page, projects, record, run
 from .evidence import relative
 from .origins import RECORDINGS
 from .page import Result
@@ -54,7 +54,6 @@ class RunBlock(SphinxDirective):
         except ValueError as error:
             raise self.error(str(error)) from error
         block = blocks[number]
-        result, problem = Result(), None
         if executes(self.config, self.env.docname):
             known = self.env.temp_data  # of this page
             if "proof_results" not in known:
@@ -63,9 +62,9 @@ class RunBlock(SphinxDirective):
             result = results[number]
             problem = self._problem(blocks, results, number)
         else:
-            record = evidence.store().get(f"page:{page.name(path)}")
-            if record and record.detail["blocks"] == run.blocks_digest(blocks):
-                result = Result(**record.outputs[number])
+            results = run.known_results(path)
+            result = results[number] if results else Result()
+            problem = None if results else "the page has changed since it ran"
         claim = {
             "how": "run",
             "what": f"page:{page.name(path)}",
