@@ -1,9 +1,9 @@
 """Read what the compiler made of a kernel
 =======================================
 
-See how wide a kernel loads, how many registers it takes, and whether it spills. A kernel
-spills if it keeps values in memory because it has no register for them. Compile the
-RMSNorm kernel for an NVIDIA and for an AMD chip and look; this needs no GPU.
+See how wide a kernel loads, how many registers it takes, and whether it spills. A
+kernel spills if it keeps values in memory because it has no register for them. Compile
+the RMSNorm kernel for an NVIDIA and for an AMD chip and look; this needs no GPU.
 
 It needs torch, nvcc or clang, a clone of the repository, and matplotlib for the chart.
 
