@@ -1,9 +1,9 @@
 """Read what the compiler made of a kernel
 =======================================
 
-See how wide a kernel loads, how many registers it takes, and whether it spills. The
-source does not say it, but the compiled code does, and compiling needs no GPU. Compile
-the RMSNorm kernel for an NVIDIA and for an AMD chip and look.
+See how wide a kernel loads, how many registers it takes, and whether it spills. A
+kernel spills if it keeps values in memory because it has no register for them. Compile
+the RMSNorm kernel for an NVIDIA and for an AMD chip and look; this needs no GPU.
 
 It needs torch, nvcc or clang, a clone of the repository, and matplotlib for the chart.
 
@@ -29,8 +29,8 @@ except ImportError as error:
 CHIPS = {"sm_90": "NVIDIA H100", "gfx942": "AMD MI300X"}
 
 # %%
-# nvcc compiles for NVIDIA chips, clang for AMD ones. A machine that has one of them
-# shows that half.
+# nvcc compiles for NVIDIA chips, clang for AMD chips. With only one of the two
+# compilers, the script shows one half.
 
 code = {}
 with tempfile.TemporaryDirectory() as folder:
@@ -45,12 +45,15 @@ if not code:
     sys.exit(77)
 
 # %%
-# One source makes a kernel for each form, each pair of dtypes and each vector width. A
-# form's first number is how many vectors of a row a thread keeps in registers, and its
-# second is how many threads a block has at most. The kernel for few rows has its
-# threads in the place of the form. The number after the dtypes is how many elements a
-# thread loads at once: more than one makes 16-byte loads. Below, a name is without
-# ``NoResidual``, which only says that this is not ``add_rms_norm``.
+# One source makes many kernels, and each name below says which kernel it is:
+#
+# - ``Form<4, 1024, ...>``: a thread keeps 4 vectors of a row in registers, and a block
+#   has 1024 threads at most. ``few_rows_kernel<256, ...>`` has blocks of 256 threads.
+# - The dtypes of the input and of the weight.
+# - The last number: how many elements a thread loads at once. If it is more than 1, the
+#   loads have 16 bytes.
+#
+# ``NoResidual`` is left out of the names: it says that this is not ``add_rms_norm``.
 
 
 def short(name: str) -> str:
@@ -71,12 +74,14 @@ for target, compiled in code.items():
 
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
-# 64 of this AMD chip. A block adds up twice: its threads' values, then its warps' sums.
-# In the kernel for few rows, each thread reads the warps' sums, so the second sum takes
-# no shuffles. The other forms, except the one of eight vectors for long rows, have a
-# third, for short rows that are a part of a warp. A shuffle moves 32 bits, so a double
-# takes two. Code that assumes 32 lanes everywhere would show 5 for each sum here, and
-# add up half of each wave.
+# 64 of this AMD chip. Code that assumes 32 lanes everywhere would show 5 for both
+# chips, and on the AMD chip add up half of each warp. A shuffle moves 32 bits, so a
+# ``double`` takes two. The kernels contain one to three such sums:
+#
+# - All kernels sum the values of each warp.
+# - All but those for few rows sum the warps' sums by shuffles, too.
+# - All but those for few rows and for long rows (``cluster``, ``Form<8, ...>``) have a
+#   third sum, for rows that are shorter than a warp.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
@@ -89,11 +94,11 @@ for target, compiled in code.items():
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
 
 # %%
-# A row that fits the registers is loaded without a loop. A longer one has a loop, which
-# is where the time goes. It ends with a jump back to its label. Look for the load
-# (``LDG.E.128``, ``global_load_dwordx4``), one multiply-add per element (``FFMA``,
-# ``v_fmac_f32``; the first may be a multiplication), one addition to the thread's sum,
-# and what is left: the address and the loop counter.
+# A row that fits the registers is loaded without a loop. For a longer row the kernel
+# has a loop, in which it spends its time. The loop ends with a jump back to its label.
+# Look for the load (``LDG.E.128``, ``global_load_dwordx4``), one multiply-add per
+# element (``FFMA``, ``v_fmac_f32``; the first may be a multiplication), and one
+# addition to the thread's sum. The other instructions compute the address and count.
 
 
 def inner_loop(listing: str) -> list[str]:
@@ -120,11 +125,11 @@ for target, compiled in code.items():
     print("\n".join(loop))
 
 # %%
-# Registers decide how many threads fit on a chip at once. Blocks of 1024 threads allow
-# 64 on the NVIDIA chip and 128 on the AMD one. The forms with two, three and eight
-# vectors have blocks of 256 threads at most. The first two are for short rows, many of
-# which are to fit, so their launch bounds hold them to fewer registers. The last keeps
-# a long row, and may take more.
+# Registers decide how many threads fit on a chip at once. A thread of a block of 1024
+# may take 64 registers on the NVIDIA chip, and 128 on the AMD chip. The forms with two,
+# three and eight vectors have blocks of 256 threads at most. Two and three vectors are
+# for short rows: their launch bounds hold them to fewer registers, so that many rows
+# fit. A thread that keeps eight vectors of a long row may take more.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

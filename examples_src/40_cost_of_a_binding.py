@@ -1,9 +1,9 @@
 """Compare three ways to bind an operator
 ======================================
 
-Bind the same C++ function to Python in three ways, and compare what each costs. The
-ways are the LibTorch Stable ABI, ``TORCH_LIBRARY``, and pybind11. They compute the same
-numbers, but differ in what a build costs, and in what PyTorch knows about the result.
+Bind the same C++ function to Python in three ways: with the LibTorch Stable ABI,
+``TORCH_LIBRARY``, and pybind11. All three compute the same numbers, but differ in what
+a build costs, and in what PyTorch knows about the result.
 
 It needs torch, a C++ compiler, the folder ``examples_src/sources`` of the repository,
 and matplotlib for the chart.
@@ -35,15 +35,16 @@ FOLDER = tempfile.TemporaryDirectory(prefix="opbook-")
 BINDINGS = {"stable": "Stable ABI", "library": "TORCH_LIBRARY", "pybind": "pybind11"}
 
 # %%
-# The function behind the bindings is a loop over floats. This is what each one adds.
+# The function is a loop over floats. This is what each binding adds to it:
 
 for binding in BINDINGS:
     print((SOURCES / f"scale_{binding}.cpp").read_text().partition("// [binding] ")[2])
 
 # %%
-# What the compiler costs is the kernel's account of a finished child process. A small
-# process starts the compiler and reads that account. Started from here, the compiler
-# would begin with the peak memory of this process, which holds PyTorch.
+# The operating system counts the time and the peak memory of each finished child
+# process. A small process starts the compiler and reads these counts. As a child of
+# this process, which holds PyTorch, the compiler would begin with this process's peak
+# memory.
 
 MEASURE = """
 import resource, subprocess, sys
@@ -71,10 +72,10 @@ for binding in BINDINGS:
     figures[binding] = [seconds, peak / 1024, library.stat().st_size / 1024]
 
 # %%
-# The first two register an operator: ``torch.ops`` finds it once the library is loaded,
-# and the profiler sees it. With a fake kernel, which these lack, ``torch.compile`` and
-# ``torch.export`` take it as one node. The third is a module with a function that they
-# cannot see into.
+# The stable ABI and ``TORCH_LIBRARY`` register an operator: ``torch.ops`` finds it once
+# the library is loaded, and the profiler sees it. With a fake kernel, which both lack
+# here, ``torch.compile`` and ``torch.export`` take it as one node. pybind11 makes a
+# module with a function that PyTorch does not know.
 
 torch.ops.load_library(Path(FOLDER.name, "scale_stable.so"))
 torch.ops.load_library(Path(FOLDER.name, "scale_library.so"))
@@ -93,9 +94,10 @@ for measured, function in zip(figures.values(), functions, strict=True):
     measured.append(min(runs) / 20_000 * 1e6)
 
 # %%
-# The build is where they part: the stable ABI's headers are small,
-# ``torch/extension.h`` is all of PyTorch's C++ and pybind11. The call goes the other
-# way: pybind11 passes the dispatcher by, and with it autograd, autocast and tracing.
+# The stable ABI is the cheapest to build, because its headers are small, while
+# pybind11's ``torch/extension.h`` is all of PyTorch's C++. pybind11 is the cheapest to
+# call, because the call bypasses the dispatcher, and with it autograd, autocast and
+# tracing.
 
 units = ("build, CPU s", "peak memory, MiB", "library, KiB", "call, µs")
 print(f"{'':14}" + "".join(f"{unit:>18}" for unit in units))

@@ -58,8 +58,8 @@ for event in sorted(averages, key=lambda event: -event.self_cpu_time_total)[:6]:
     print(f"{event.key[:44]:44} {event.count:3} calls {milliseconds:8.2f} ms")
 
 # %%
-# ``events`` has every call. The depth of a call is how many other calls hold it. The
-# backward pass of GPU tensors runs in a thread of its own, so depth is per thread.
+# ``events`` has every call. The depth of a call is the number of calls around it. It is
+# counted for each thread, because the backward pass of GPU tensors has its own thread.
 
 calls = sorted(profiler.events(), key=lambda e: (e.time_range.start, -e.time_range.end))
 start = min(call.time_range.start for call in calls)
@@ -76,8 +76,8 @@ print(f"{len(bars)} calls in {len(holding)} threads")
 assert any(name == "opbook::rms_norm_backward" for *_, name in bars)
 
 # %%
-# The bars. Look for the stack inside ``opbook::rms_norm_backward``: it ends in a copy.
-# The gradient of ``sum`` is one number, expanded over the output's shape, and the
+# Draw the bars, and look at the calls inside ``opbook::rms_norm_backward``: one is a
+# copy. The gradient of ``sum`` is one number, expanded over the output's shape, and the
 # kernel wants a number for each element.
 
 if importlib.util.find_spec("matplotlib") is None:

@@ -1,9 +1,10 @@
 """Compile Triton kernels for GPUs you do not have
 ==================================================
 
-Triton compiles for any chip it knows, on any machine. The result has registers, spills,
-shared memory and instructions to read, before anybody rents the chip. Compile kernels
-of this project for three NVIDIA and three AMD chips and look.
+Triton compiles for any chip it knows, on any machine. So you can read how many
+registers and how much shared memory a kernel takes, whether it spills, and which
+instructions it has, without the chip. Compile kernels of this project for three NVIDIA
+and three AMD chips and look.
 
 It needs torch, triton, numpy and opbook, and the disassemblers of CUDA and LLVM.
 
@@ -46,7 +47,7 @@ FOLDER = Path(tempfile.mkdtemp())
 # %%
 # A launch tells the compiler the type of each argument. With no launch, you do:
 # ``"*bf16:16"`` is a pointer to bf16 at a multiple of 16 bytes, ``"i32:16"`` an integer
-# that 16 divides. Blocks, warps and stages are the launch's business too.
+# that 16 divides. You also name the block sizes, the number of warps, and the stages.
 
 TYPES = dict.fromkeys(("a", "b", "bias", "input", "weight", "output"), "*bf16:16")
 TYPES |= {"grad": "*bf16:16", "grad_input": "*bf16:16", "partial": "*fp32:16"}
@@ -107,14 +108,13 @@ for field in ("registers", "spill_bytes", "shared_bytes", "wide_loads", "max_thr
     table(field, lambda made, field=field: getattr(made.kernels[0], field))
 
 # %%
-# No kernel of this table spills, and a test of this project sees to that. Look at the
-# last two tables. Every kernel loads 16 bytes at a time, but those on AMD have half as
-# many loads in their code, or fewer. The same number of warps is twice as many threads
-# on these chips, so each thread has half the elements. A number of warps that was tuned
-# on one chip is not tuned for the other.
+# No kernel of these tables spills. Compare the last two tables: every kernel loads 16
+# bytes at a time, but on the AMD chips it has half as many loads in its code, or fewer.
+# The same number of warps is twice as many threads there, so each thread has half the
+# elements. A number of warps that was tuned on one chip is not tuned for the other.
 #
 # Triton wants the size of a warp beside the target: ``GPUTarget("hip", "gfx942", 64)``.
-# It is said to need the right number. This version knows better than its caller:
+# If you give it a wrong size, this version takes the right one:
 
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -134,9 +134,9 @@ for lanes in (64, 32):
     print(f"asked for {lanes} lanes, got {got}")
 
 # %%
-# What do the instructions of the matrix product do? One instruction multiplies two
-# tiles. The larger its tiles, the fewer it takes: compare ``sm_80`` with ``sm_90``, and
-# ``gfx942`` with ``gfx950``.
+# Count the instructions of the matrix product. One matrix instruction multiplies two
+# tiles, and with larger tiles a kernel needs fewer of them: compare ``sm_80`` with
+# ``sm_90``, and ``gfx942`` with ``gfx950``.
 
 MATRIX = r"[HQ]G?MMA|UTC\w*MMA|v_s?mfma|v_wmma"
 MIX = {
@@ -153,9 +153,9 @@ for target in TARGETS:
     print(f"{target:8}", *(f"{n:3} x {name}" for name, n in Counter(found).items()))
 
 # %%
-# Trap one: nobody checks shared memory. The largest of this project's own configs
-# compiles for an MI300X, which cannot launch it. The autotuner drops such a config; a
-# launch with fixed sizes fails. So compare yourself:
+# Trap one: the compiler does not check shared memory. The largest of this project's own
+# configs compiles for an MI300X, which cannot launch it. The autotuner drops such a
+# config, but a launch with fixed sizes fails. So compare yourself:
 
 for config in (CONFIGS[0], CONFIGS[-1]):
     takes = compile_matmul("gfx942", config).kernels[0].shared_bytes
@@ -167,9 +167,9 @@ for (name, target), made in code.items():
 
 # %%
 # Trap two: fp8 with four bits of exponent is two formats. An MI300X multiplies the one
-# that PyTorch calls ``float8_e4m3fnuz`` and Triton ``fp8e4b8``. Give it the other,
-# ``float8_e4m3fn`` or ``fp8e4nv``, and every element becomes fp16 first, without a
-# word. Only the instruction tells:
+# that PyTorch calls ``float8_e4m3fnuz`` and Triton ``fp8e4b8``. If you give it the
+# other format, ``float8_e4m3fn`` or ``fp8e4nv``, Triton converts every element to fp16
+# first, and you see it only in the instruction:
 
 
 @triton.jit

@@ -1,9 +1,9 @@
 """Compare the loss curves of two models
 =====================================
 
-Train a model with and without your operators, and see a wrong gradient in the loss. The
-three models are a transformer, the same transformer with its norms and MLPs swapped for
-operators of this library, and one whose norm has a wrong gradient.
+Train a model with and without your operators, and see whether a wrong gradient shows in
+the loss. The three models are a transformer, the same transformer with its norms and
+MLPs swapped for operators of this library, and one whose norm has a wrong gradient.
 
 It needs torch, opbook, matplotlib for the chart, and the folder ``sources`` of opbook's
 repository.
@@ -49,9 +49,9 @@ class ForgetsTheRoot(torch.nn.RMSNorm):
 
 
 # %%
-# Two kinds of noise. The rows of a batch in another order give the same sums with other
-# roundings. Another seed gives other weights, which is how much two runs of a paper
-# differ.
+# To know which distance between two curves is too large, train the same model twice
+# more. With the rows of each batch in another order, only roundings change. With
+# another seed, the model begins with other weights.
 
 data = list(islice(batches(64, rows=16, length=32), 200))
 shuffled = [batch[torch.randperm(16)] for batch in data]
@@ -69,8 +69,9 @@ for name, distance in distances.items():
 
 # %%
 # The curves on the left look alike, because the model with the wrong gradient learns
-# too. The distance to eager on the right tells them apart: the swapped operators stay
-# where eager is from itself, and the mistake is as far away as another seed.
+# too. Their distances to eager on the right differ: with the operators of this library,
+# the distance is that of another rounding; with the wrong gradient, it is as large as
+# with another seed.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

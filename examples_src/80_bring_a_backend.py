@@ -2,10 +2,10 @@
 =========================================
 
 Write the fewest functions with which PyTorch works on a device that it does not know.
-The device is called ``opbook``, on the device type ``PrivateUse1``. It keeps its memory
-on the host, so that it runs on every machine. It has one kernel that computes, for
-``aten::neg``, and what makes, copies and views tensors. Almost everything else falls
-back to the CPU.
+The device is called ``opbook``, and uses the device type ``PrivateUse1``, which PyTorch
+keeps free for devices like this. Its memory is the host's, so that it runs on every
+machine. It has one kernel that computes, for ``aten::neg``, and the functions that
+make, copy and view tensors. Almost everything else runs on the CPU.
 
 It needs torch, a C++ compiler, and ``examples_src/sources`` of the repository.
 
@@ -31,8 +31,9 @@ if opbook_device.COMPILER is None:
 FOLDER = tempfile.TemporaryDirectory(prefix="opbook-")
 
 # %%
-# The backend needs PyTorch's C++ interface, and holds for the PyTorch that it was
-# compiled with. The kernel needs the stable ABI only, and costs a fraction to compile.
+# The backend needs PyTorch's C++ interface, so it works only with the version of
+# PyTorch that it was compiled with. The kernel needs only the stable ABI, and compiles
+# in a fraction of the time.
 
 seconds = opbook_device.build(Path(FOLDER.name))
 for name in opbook_device.FILES:
@@ -42,9 +43,9 @@ for name in opbook_device.FILES:
 print(f"{'with linking':36} {sum(seconds.values()):6.2f} CPU s")
 
 # %%
-# Give the device type its name before anything uses it. A process can do so once.
-# Loading the library registers allocator, guard, hooks and kernels. PyTorch asks the
-# module ``torch.opbook`` what it asks ``torch.cuda`` on a GPU.
+# Give the device type its name before anything uses it. A process can do this once.
+# Loading the library registers the allocator, the guard, the hooks and the kernels. The
+# module ``torch.opbook`` is to this device what ``torch.cuda`` is to a GPU.
 
 LIBRARY = Path(FOLDER.name, "backend.so")
 opbook_device.load(LIBRARY)
@@ -52,8 +53,9 @@ calls = torch.ops.opbook_backend.calls  # what ran since it was last asked
 print(torch.accelerator.current_accelerator(), torch.opbook.device_count())
 
 # %%
-# ``neg`` runs the kernel, and what else computes the CPU's. The log names the overload:
-# PyTorch writes ``a + b`` as a call of ``add.out`` on an output that it has allocated.
+# ``neg`` runs the kernel of the device, and ``+`` the kernel of the CPU. The log names
+# the overload: PyTorch writes ``a + b`` as a call of ``add.out`` on an output that it
+# has allocated.
 
 x = torch.arange(6.0).reshape(2, 3)
 on_device = x.to("opbook")
@@ -66,7 +68,7 @@ torch.testing.assert_close(added.cpu(), x + x)
 
 # %%
 # An overload is an operator of its own. ``neg_`` and ``out=`` do not reach the kernel
-# of ``neg``. Nothing fails: it is slower, and only a log tells.
+# of ``neg``, but run on the CPU. That is slower, and raises no error.
 
 on_device.clone().neg_()
 torch.neg(on_device, out=torch.empty_like(on_device))
@@ -81,8 +83,8 @@ for name in ("aten::neg", "aten::neg.out"):
     print(name, "->", row.split(" [")[0].replace(f"{SOURCES}/", ""))
 
 # %%
-# Views share memory with their base, for the backend brings ``as_strided`` and
-# ``view``. Written to the view, read through the base:
+# Views share memory with their base, because the backend has ``as_strided`` and
+# ``view``. Write to the view, and read through the base:
 
 column = on_device.t()[0]
 column.fill_(9.0)
@@ -91,8 +93,8 @@ on_device.copy_(x)
 _ = calls()
 
 # %%
-# Autograd needs the guard of a backend and no kernels: its formulas are made of
-# operators. The gradient of ``neg`` is ``neg``, and runs the kernel again.
+# Autograd needs the backend's guard, but no kernels of its own, because its formulas
+# are made of operators. The gradient of ``neg`` is ``neg``, so the kernel runs again.
 
 leaf = x.to("opbook").requires_grad_()
 (torch.neg(leaf) * 3).sum().backward()
