@@ -61,6 +61,11 @@ CHECK = """() => {
     ...await look("dark", contrast),
   ])();
 }"""
+# The tables of up to five columns that a phone has to scroll sideways.
+SCROLLED = """() => [...document.querySelectorAll("article table")].filter((table) => {
+  const place = table.parentElement;
+  return table.rows[0].cells.length < 6 && place.scrollWidth > place.clientWidth + 1;
+}).map((table) => table.innerText.slice(0, 60))"""
 # What has the focus, and whether a reader sees that it has.
 FOCUS = """() => {
   const it = document.activeElement;
@@ -82,8 +87,8 @@ FOCUS = """() => {
 
 @pytest.fixture(scope="module")
 def visit(chromium, site):
-    """Each page opened once: what axe found, its width on a phone, its requests."""
-    found, wide, asked = {}, {}, {}
+    """Each page opened once: what axe found, how it fits a phone, its requests."""
+    found, wide, scrolled, asked = {}, {}, {}, {}
     size = {"viewport": PHONE, "reduced_motion": "reduce"}
     tabs = [chromium.new_context(**size).new_page() for _ in range(os.cpu_count())]
     for first in range(0, len(PAGES), len(tabs)):
@@ -94,6 +99,7 @@ def visit(chromium, site):
             tab.set_viewport_size(PHONE)
             tab.goto(f"{site}/{name}")
             wide[name] = tab.evaluate("document.documentElement.scrollWidth")
+            scrolled[name] = tab.evaluate(SCROLLED)
             tab.remove_listener("request", keep)
             tab.set_viewport_size(DESKTOP)
             tab.add_style_tag(content="* { transition: none !important; }")
@@ -104,7 +110,7 @@ def visit(chromium, site):
             found[name] = tab.evaluate("window.found")
     for tab in tabs:
         tab.context.close()
-    return {"found": found, "wide": wide, "asked": asked}
+    return {"found": found, "wide": wide, "scrolled": scrolled, "asked": asked}
 
 
 def test_axe_finds_nothing_in_light_and_dark(visit):
@@ -114,6 +120,10 @@ def test_axe_finds_nothing_in_light_and_dark(visit):
 
 def test_no_page_is_wider_than_a_phone(visit):
     assert not {n: wide for n, wide in visit["wide"].items() if wide > PHONE["width"]}
+
+
+def test_a_table_of_few_columns_fits_a_phone(visit):
+    assert not {name: tables for name, tables in visit["scrolled"].items() if tables}
 
 
 def test_no_request_leaves_the_site(visit, site):
