@@ -26,12 +26,18 @@ def quantize(
     ROUND_FIRST: tl.constexpr,
 ):
     """Values and scales of rows: values * scale is y again, but for rounding."""
-    peak = tl.maximum(tl.max(tl.abs(y), axis=1, keep_dims=True), SMALLEST_PEAK)
-    scale = peak / LARGEST
-    scaled = tl.minimum(tl.maximum(y / scale, -LARGEST), LARGEST)
+    peak = tl.reduce(tl.abs(y), 1, larger, keep_dims=True)
+    scale = larger(peak, SMALLEST_PEAK) / LARGEST
+    scaled = tl.clamp(y / scale, -LARGEST, LARGEST, propagate_nan=tl.PropagateNan.ALL)
     if ROUND_FIRST:
         scaled = round_to_fp8(scaled)
     return scaled.to(tl.float8e4nv), scale
+
+
+@triton.jit
+def larger(a, b):
+    """The larger of two, or NaN if one is NaN: `tl.max` would ignore it."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
