@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="where the project goes")
     parser.add_argument("--operator", help="name of its operator")
     parser.add_argument("--package", help="name of the package (default: the folder's)")
-    parser.add_argument("--triton", action="store_true", help="Triton, no compiler")
+    parser.add_argument("--triton", action="store_true", help="Triton, no build")
     parser.add_argument("--add", metavar="NAME", help="add an operator to this project")
     args = parser.parse_args()
     if bool(args.add) == bool(args.folder) or bool(args.folder) != bool(args.operator):

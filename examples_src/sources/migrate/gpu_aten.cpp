@@ -1,6 +1,7 @@
 // Registered for CUDA with ATen. The kernel and its launch are in a .cu file.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
@@ -18,6 +19,7 @@ at::Tensor scan(const at::Tensor& x, const std::optional<at::Tensor>& decay) {
   launch_scan(x.packed_accessor32<float, 2>(),
               decay.has_value() ? decay->data_ptr<float>() : nullptr,
               y.packed_accessor32<float, 2>(), at::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
   return y;
 }
 

@@ -1,7 +1,9 @@
 // Registered for CUDA with the stable ABI. Compile it with -DUSE_CUDA.
+#include <cuda_runtime.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/macros.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/core/TensorAccessor.h>
 
@@ -25,6 +27,7 @@ Tensor scan(const Tensor& x, const std::optional<Tensor>& decay) {
               decay.has_value() ? decay->const_data_ptr<float>() : nullptr,
               {y.mutable_data_ptr<float>(), y.sizes().data(), y.strides().data()},
               stream);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
   return y;
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
+#include <torch/headeronly/core/TensorAccessor.h>
 
 #include <optional>
 
@@ -10,6 +11,7 @@
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using Rates = torch::headeronly::HeaderOnlyTensorAccessor<const float, 1>;
 
 #define CHECK_SHAPE(x, ...)                                                 \
   STD_TORCH_CHECK(                                                          \
@@ -23,9 +25,10 @@ Tensor scan(const Tensor& x, const std::optional<Tensor>& decay) {
   THO_DISPATCH_V2(
       x.scalar_type(), "scan", AT_WRAP([&] {
         for (int64_t row = 0; row < x.size(0); ++row) {
-          const float rate =
-              decay.has_value() ? decay->const_data_ptr<float>()[row * decay->stride(0)]
-                                : 1;
+          const float rate = decay.has_value() ? Rates(decay->const_data_ptr<float>(),
+                                                       decay->sizes().data(),
+                                                       decay->strides().data())[row]
+                                               : 1;
           scan_row(x.const_data_ptr<scalar_t>() + row * x.stride(0),
                    y.mutable_data_ptr<scalar_t>() + row * y.stride(0), x.size(1), rate);
         }
