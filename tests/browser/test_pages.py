@@ -89,15 +89,15 @@ FOCUS = """() => {
 def visit(chromium, site):
     """Each page opened once: what axe found, how it fits a phone, its requests."""
     found, wide, scrolled, asked = {}, {}, {}, {}
-    size = {"viewport": PHONE, "reduced_motion": "reduce"}
+    size = {"viewport": DESKTOP, "reduced_motion": "reduce"}
     tabs = [chromium.new_context(**size).new_page() for _ in range(os.cpu_count())]
     for first in range(0, len(PAGES), len(tabs)):
         group = list(zip(tabs, PAGES[first:], strict=False))
         for tab, name in group:
             requests = asked.setdefault(name, [])
             tab.on("request", keep := lambda r, to=requests: to.append(r.url))
-            tab.set_viewport_size(PHONE)
             tab.goto(f"{site}/{name}")
+            tab.set_viewport_size(PHONE)
             wide[name] = tab.evaluate("document.documentElement.scrollWidth")
             scrolled[name] = tab.evaluate(SCROLLED)
             tab.remove_listener("request", keep)
