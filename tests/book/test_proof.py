@@ -402,6 +402,38 @@ def test_a_run_depends_on_the_compilers_it_asked_for(book, asked, holds):
     )
 
 
+@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two cores")
+def test_pages_run_at_once_but_not_beside_one_that_times_something(book):
+    begin = """\
+        import time
+        from pathlib import Path
+        with open("build/runs", "a") as file:
+            print("{own}", file=file)
+        """
+    meet = """\
+        end = time.monotonic() + 20
+        while "{other}" not in Path("build/runs").read_text().split():
+            assert time.monotonic() < end, "it runs by itself"
+            time.sleep(0.01)
+        time.sleep(0.2)
+        Path("build/{own} ended").touch()"""
+    times = """\
+        assert Path("build/a ended").exists() and Path("build/b ended").exists()"""
+
+    def page(name: str, code: str, **names) -> str:
+        code = textwrap.dedent(begin) + textwrap.dedent(code)
+        return run_block("python", code.format(own=name, **names))
+
+    book.page(page("a", meet, other="b"), "a")
+    book.page(page("b", meet, other="a"), "b")
+    clock = page("a_clock", times)
+    book.write("docs/a_clock.md", f"---\nalone: true\n---\n\n# Clock\n\n{clock}")
+    book.page("```{toctree}\na\na_clock\nb\n```\n")
+    assert origins(book.passes()) == ["ran", "ran", "ran"]
+    runs = Path(book.root, "build/runs").read_text().split()
+    assert sorted(runs) == ["a", "a_clock", "b"]  # who fails is run again
+
+
 SHOWN = "```{literalinclude} ../src/a.cpp\n```\n\n"
 HEADER = "```{literalinclude} ../src/a.h\n```\n\n"
 needs_gxx = pytest.mark.skipif(not toolchain.find("g++"), reason="needs g++")

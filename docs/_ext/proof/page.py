@@ -95,6 +95,11 @@ def starts_fresh(path: Path) -> bool:
     return front_matter(text, "fresh") == "true"
 
 
+def runs_alone(path: Path) -> bool:
+    """Whether no other page may run meanwhile: its output holds times."""
+    return front_matter(path.read_text(encoding="utf-8"), "alone") == "true"
+
+
 def project(path: Path) -> int:
     """The step of the guide whose project a page runs in; 0 for the repository."""
     return int(front_matter(path.read_text(encoding="utf-8"), "project") or 0)

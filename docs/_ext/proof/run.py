@@ -19,10 +19,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import traceback
 import types
 import venv
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -111,7 +113,7 @@ def call(
         process = context.Process(
             target=_child, args=(sender, variables, measure, function, args)
         )
-        with _without_main(), _interpreter():
+        with _starting, _without_main(), _interpreter():
             process.start()
         sender.close()
         try:
@@ -138,6 +140,9 @@ def call(
         printed = "\n".join(result.text for result in run.results)
         run.inputs = evidence.pinned(inputs, printed)
     return run
+
+
+_starting = threading.Lock()  # what follows changes this process, for all threads
 
 
 @contextlib.contextmanager
@@ -372,6 +377,20 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
     outputs = [asdict(result) for result in results]
     evidence.store().save(run.record("ran", what, outputs=outputs, detail=detail))
     return results
+
+
+def run_pages(paths: list[Path]) -> Iterator[Path]:
+    """Run pages, as many at once as this machine holds; yield each when it has run.
+
+    A page that fails leaves no record: who asks for its results runs it again, alone.
+    """
+    evidence.environment()  # asked once, and not by all threads
+    # Compilers take up to 2 GiB for a file that includes all of PyTorch.
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    workers = max(1, min(os.cpu_count(), memory // (4 << 30)))
+    with ThreadPoolExecutor(workers) as pool:
+        for path, _ in zip(paths, pool.map(run_page, paths), strict=True):
+            yield path
 
 
 def known_results(path: Path) -> list[Result]:

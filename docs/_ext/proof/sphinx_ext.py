@@ -5,8 +5,9 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
+from sphinx.util.display import status_iterator
 
-from . import evidence, gallery, ledger, on_gpu, run, tables
+from . import evidence, gallery, ledger, on_gpu, page, run, tables
 from .directives import ProvenInclude, Recorded, RunBlock, executes
 from .origins import Origin, is_current, resolve
 
@@ -32,6 +33,25 @@ def outdated_pages(app, env, added, changed, removed) -> list[str]:
         for name, claims in env.proof["claims"].items()
         if is_outdated(name, claims)
     ]
+
+
+def run_pages(app, env, docnames) -> None:
+    """Run the pages that are about to be read, but not those that time something."""
+    paths = [Path(env.doc2path(n)) for n in docnames if executes(app.config, n)]
+    paths = [path for path in paths if path.suffix == ".md" and _can_run_early(path)]
+    paths.sort(reverse=True)  # the longest runs are among the last: they begin first
+    done = run.run_pages(paths)
+    title, count = "running pages... ", len(paths)
+    for _ in status_iterator(done, title, "brown", count, app.verbosity, page.name):
+        pass
+
+
+def _can_run_early(path: Path) -> bool:
+    try:
+        blocks = page.parse(path)
+    except ValueError:  # which is reported where the page is read
+        return False
+    return bool(blocks) and not page.runs_alone(path) and not run.known_results(path)
 
 
 def purge(app, env, docname) -> None:
@@ -225,6 +245,7 @@ def setup(app):
     app.connect("builder-inited", gallery.isolate, priority=100)
     app.connect("env-get-outdated", outdated_pages)
     app.connect("env-purge-doc", purge)
+    app.connect("env-before-read-docs", run_pages)
     app.connect("doctree-read", collect)
     # Before any extension asks for evidence, at the default priority of 500.
     app.connect("env-updated", prune, priority=100)
@@ -234,5 +255,5 @@ def setup(app):
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    # Pages run code: one at a time, so that timings are not of each other.
+    # What a page times must not be disturbed by the run of another.
     return {"version": "1", "env_version": 2, "parallel_read_safe": False}
