@@ -39,6 +39,8 @@ QUERIES = {
     "TORCH_CUDA_ARCH_LIST": "howto/configure_the_build",
     "slow build ccache": "howto/configure_the_build",
     "segfault": "howto/find_a_fault",
+    "gdb": "howto/step_through_a_kernel",
+    "metal": "howto/support_xpu_and_mps",
     "cmake": "dispatch/build_without_setuptools",
     "PrivateUse1": "dispatch/bring_a_backend",
     "replace torch.mm": "dispatch/override_an_aten_operator",

@@ -1,8 +1,9 @@
 """Call the kernel with what looks like its pointers."""
 
 import ctypes
+import sys
 
-library = ctypes.CDLL("build/row_sums.so")
+library = ctypes.CDLL(sys.argv[1])
 numbers, sums = (ctypes.c_float * 6)(), (ctypes.c_float * 2)()
 
 

@@ -14,7 +14,7 @@ def kernels():
     return torch.mps.compile_shader(Path(__file__).with_name("twice.metal").read_text())
 
 
-@torch.library.custom_op("reach_mps::twice", mutates_args=(), device_types="mps")
+@torch.library.custom_op("twice_mps::twice", mutates_args=(), device_types="mps")
 def twice(x: Tensor) -> Tensor:
     """Twice the input, computed in Metal."""
     if x.dtype != torch.float32:
