@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from environment import BOOK, without
-from proof import record
+from proof import record, run
 from proof.evidence import toolchain
 
 directives = pytest.importorskip("proof.directives", reason="needs sphinx")
@@ -402,7 +402,7 @@ def test_a_run_depends_on_the_compilers_it_asked_for(book, asked, holds):
     )
 
 
-@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two cores")
+@pytest.mark.skipif(run.workers() < 2, reason="needs two cores and 8 GiB")
 def test_pages_run_at_once_but_not_beside_one_that_times_something(book):
     begin = """\
         import time

@@ -89,24 +89,24 @@ def starts_fresh(path: Path) -> bool:
     by ``fresh: true`` in its front matter. A script of the gallery has no such place
     that its readers don't see, but it names Triton's variable.
     """
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return "TRITON_INTERPRET" in text
-    return front_matter(text, "fresh") == "true"
+        return "TRITON_INTERPRET" in path.read_text(encoding="utf-8")
+    return front_matter(path, "fresh") == "true"
 
 
 def runs_alone(path: Path) -> bool:
     """Whether no other page may run meanwhile: its output holds times."""
-    return front_matter(path.read_text(encoding="utf-8"), "alone") == "true"
+    return front_matter(path, "alone") == "true"
 
 
 def project(path: Path) -> int:
     """The step of the guide whose project a page runs in; 0 for the repository."""
-    return int(front_matter(path.read_text(encoding="utf-8"), "project") or 0)
+    return int(front_matter(path, "project") or 0)
 
 
-def front_matter(text: str, key: str) -> str:
+def front_matter(path: Path, key: str) -> str:
     """A value in the head of a page, "" without one."""
+    text = path.read_text(encoding="utf-8")
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     line = head and re.search(rf"^{key}: (.*)$", head[1], re.MULTILINE)
     return line[1].strip() if line else ""

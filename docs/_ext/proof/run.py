@@ -385,12 +385,15 @@ def run_pages(paths: list[Path]) -> Iterator[Path]:
     A page that fails leaves no record: who asks for its results runs it again, alone.
     """
     evidence.environment()  # asked once, and not by all threads
-    # Compilers take up to 2 GiB for a file that includes all of PyTorch.
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    workers = max(1, min(os.cpu_count(), memory // (4 << 30)))
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers()) as pool:
         for path, _ in zip(paths, pool.map(run_page, paths), strict=True):
             yield path
+
+
+def workers() -> int:
+    """How many pages run at once: one for each core that has 4 GiB of memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(os.cpu_count(), memory // (4 << 30)))
 
 
 def known_results(path: Path) -> list[Result]:
