@@ -18,20 +18,28 @@ from opbook.triton.launch import (
     refuse_nested,
 )
 
+
 # [configs]
-CONFIGS = [
-    triton.Config(
-        {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=stages
-    )
-    for m, n, k, warps, stages in (
-        (64, 64, 64, 4, 4),
-        (64, 32, 128, 4, 5),
-        (16, 32, 256, 4, 6),
-        (128, 64, 64, 4, 4),
-        (128, 128, 64, 8, 4),
-        (128, 256, 64, 8, 4),
-    )
-]
+def configs(hip: bool) -> list[triton.Config]:
+    """Tiles to choose from. An AMD GPU's shared memory has room for two stages."""
+    return [
+        triton.Config(
+            {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k},
+            num_warps=warps,
+            num_stages=2 if hip else stages,
+        )
+        for m, n, k, warps, stages in (
+            (64, 64, 64, 4, 4),
+            (64, 32, 128, 4, 5),
+            (16, 32, 256, 4, 6),
+            (128, 64, 64, 4, 4),
+            (128, 128, 64, 8, 4),
+            (128, 256, 64, 8, 4),
+        )
+    ]
+
+
+CONFIGS = configs(hip=bool(torch.version.hip))
 FEW_ROWS = 64  # up to here the weight is most of the bytes, and tiles are small
 
 
