@@ -69,6 +69,10 @@ flags += ["-DUSE_CUDA"] if gpu else []
 
 cache = tempfile.TemporaryDirectory(prefix="opbook-")
 
+# PyTorch 2.13 runs the compiler through ccache where it is installed. A second run of
+# this script would then show how long ccache takes.
+os.environ["TORCH_NO_COMPILER_WRAPPER"] = "1"
+
 
 def load() -> float:
     """Build what is out of date and load the library; return the seconds it took."""
