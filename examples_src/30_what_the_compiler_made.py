@@ -50,27 +50,31 @@ if not code:
 # - ``Form<4, 1024, ...>``: a thread keeps 4 vectors of a row in registers, and a block
 #   has 1024 threads at most. ``few_rows_kernel<256, ...>`` has blocks of 256 threads.
 # - The dtypes of the input and of the weight.
-# - The last number: how many elements a thread loads at once. If it is more than 1, the
-#   loads have 16 bytes.
 #
-# ``NoResidual`` is left out of the names: it says that this is not ``add_rms_norm``.
+# Each form also exists for rows that are not aligned. The list leaves those out, and
+# what all other names have in common: ``true`` for aligned rows, and ``NoResidual``,
+# which says that this is not ``add_rms_norm``.
 
 
 def short(name: str) -> str:
     """A kernel's name without what all of them have."""
-    return name.replace(", NoResidual", "")
+    return re.sub(", true|, NoResidual", "", name)
+
+
+def aligned(kernels: tuple) -> list:
+    """The kernels for rows that begin where a vector begins."""
+    return [kernel for kernel in kernels if ", false" not in kernel.name]
 
 
 columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
 columns += ("wide_loads",)
 for target, compiled in code.items():
     print(f"\n{target:62}" + "".join(f"{name:>13}" for name in columns))
-    for kernel in compiled.kernels:
+    for kernel in aligned(compiled.kernels):
         figures = "".join(f"{getattr(kernel, name):13}" for name in columns)
         print(f"{short(kernel.name):62}{figures}")
         assert kernel.spill_bytes == 0
-        vectorized = re.search(r", [248]>", short(kernel.name))
-        assert (kernel.wide_loads > 0) == bool(vectorized)
+        assert kernel.wide_loads > 0
 
 # %%
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
@@ -85,7 +89,7 @@ for target, compiled in code.items():
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
-    for kernel in compiled.kernels:
+    for kernel in aligned(compiled.kernels):
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
             long_rows = re.search("cluster|Form<8", kernel.name)
@@ -118,7 +122,7 @@ for target, compiled in code.items():
     [listing] = [
         code
         for name, code in compiled.listings.items()
-        if re.match(r"rms_norm_kernel<Form<0, .*float, float, 4", name)
+        if re.match(r"rms_norm_kernel<Form<0, .*float, float, true", name)
     ]
     loop = inner_loop(listing)
     print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")
@@ -142,7 +146,8 @@ figure, axis = plt.subplots(figsize=(8, 9), facecolor="none", layout="constraine
 sides = {"sm_90": (-0.2, "#4c9f70"), "gfx942": (0.2, "#d9734e")}
 for target, (shift, color) in sides.items():
     if target in code:
-        kernels = [k for k in code[target].kernels if k.name.startswith("rms_norm_ker")]
+        kernels = aligned(code[target].kernels)
+        kernels = [k for k in kernels if k.name.startswith("rms_norm_kernel")]
         registers = [kernel.registers for kernel in kernels]
         places = [place + shift for place in range(len(kernels))]
         bars = axis.barh(places, registers, 0.38, color=color, label=CHIPS[target])

@@ -43,8 +43,13 @@ def test_equals_eager(device, dtype, hidden, with_weight):
 # [/correct]
 
 
+# With an odd number of elements, rows begin anywhere in a vector.
+ALIGNED = [8, 200, 256, 1024, 5120, 8192, 16384, 18432, 40960]
+ANYWHERE = [9, 643, 1203, 7503, 20001, 40961]
+
+
 @pytest.mark.parametrize("rows", [3, 600])
-@pytest.mark.parametrize("hidden", [8, 200, 256, 1024, 5120, 8192, 16384, 18432, 40960])
+@pytest.mark.parametrize("hidden", ALIGNED + ANYWHERE)
 def test_shapes_with_a_gpu_kernel_of_their_own(device, rows, hidden):
     input = torch.randn(rows, hidden, device=device, dtype=torch.bfloat16)
     weight = torch.randn(hidden, device=device, dtype=torch.bfloat16)

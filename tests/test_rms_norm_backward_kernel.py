@@ -22,8 +22,10 @@ from operands import (
 CSRC = Path(__file__).parents[1] / "csrc"
 PLAN = """
 namespace opbook {
-const char* launch_plan(int64_t rows, int64_t hidden, double* found, void*) {
-  const Plan plan = plan_for<float>(rows, hidden);
+const char* launch_plan(int64_t rows, int64_t hidden, int64_t aligned, double* found,
+                        void*) {
+  const Plan plan = aligned ? plan_for<float, true>(rows, hidden)
+                            : plan_for<float, false>(rows, hidden);
   found[0] = plan.kernel == Kernel::kAnyRow;
   found[1] = plan.chunks;
   found[2] = plan.block.y;
@@ -83,10 +85,10 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
 
 
 # Few rows, a block each; many rows, of a part of a warp, a warp, two, and more; rows
-# that are not aligned, with a chunk each and with several rows a chunk.
+# that begin anywhere in a vector, with a chunk each and with several rows a chunk.
 FEW = [(1, 64), (1, 576), (2, 64), (256, 8), (61, 576)]
 MANY = [(300, 8), (601, 8), (521, 200), (521, 576), (259, 1160), (257, 2056)]
-NOT_ALIGNED = [(127, 33), (129, 33), (300, 33)]
+NOT_ALIGNED = [(127, 33), (129, 33), (300, 33), (601, 1), (521, 201), (259, 1161)]
 
 
 @pytest.mark.parametrize(("rows", "hidden"), FEW + MANY + NOT_ALIGNED, ids=str)
@@ -99,9 +101,17 @@ def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
         check_rms_norm_backward(launch, grad, input, weight, added)
 
 
-def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch):
-    input, grad, added = torch.randn(3, 2, 4 * 2052)
-    check_rms_norm_backward(launch, grad, input, torch.randn(4 * 2052), added)
+@pytest.mark.parametrize("hidden", [4 * 2052, 4 * 2052 + 1])
+def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch, hidden):
+    input, grad, added = torch.randn(3, 2, hidden)
+    check_rms_norm_backward(launch, grad, input, torch.randn(hidden), added)
+
+
+@pytest.mark.parametrize("hidden", [128, 127])
+def test_rms_norm_backward_of_many_rows_that_never_begin_alike(launch, hidden):
+    """Of the rows of a thread, each is cut in another place: no kernel keeps sums."""
+    input, grad = torch.randn(300, 129).half()[:, :hidden], torch.randn(300, hidden)
+    check_rms_norm_backward(launch, grad.half(), input, torch.randn(hidden))
 
 
 def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
@@ -118,12 +128,12 @@ def plan(built, tmp_path_factory):
     return functools.partial(built(copy, 64).launch, "launch_plan")
 
 
-@pytest.mark.parametrize("hidden", [4, 200, 4096])
+@pytest.mark.parametrize("hidden", [4, 201, 4096])
 def test_rms_norm_backward_counts_rows_in_an_int_as_far_as_one_reaches(plan, hidden):
     """A block goes on to the row that is as many rows away as the grid has."""
     for rows in (2**20, 2**30, 2**30 + 1, 2**31 + 1):
         found = torch.zeros(3, dtype=torch.float64)
-        plan(rows, hidden, found)
+        plan(rows, hidden, int(hidden % 4 == 0), found)
         any_row, chunks, rows_of_block = map(int, found)
         assert any_row or rows - 1 + chunks * rows_of_block < 2**31
         assert any_row == (rows > 2**30)

@@ -86,7 +86,8 @@ def test_no_chunk_is_read_before_it_is_written(rows, hidden):
 
 # The longest row that a cluster of blocks holds has 16,384 vectors of 8 elements.
 @pytest.mark.parametrize(
-    ("rows", "hidden"), [(150, 24576), (5, 8 * 16384), (5, 8 * 16385)]
+    ("rows", "hidden"),
+    [(150, 24576), (150, 24577), (600, 2881), (5, 8 * 16384), (5, 8 * 16385)],
 )
 def test_long_rows(device, rows, hidden):
     input, grad = torch.randn(2, rows, hidden, device=device, dtype=torch.bfloat16)

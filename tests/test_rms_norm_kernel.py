@@ -64,8 +64,13 @@ def test_rms_norm(launch, hidden, dtype):
     [(257, 4 * 72), (257, 4 * 1028), (2, 4 * 2052), (2, 4 * 4104)],
     ids=str,
 )
-def test_rms_norm_of_many_rows_of_long_rows_and_of_longer(launch, rows, hidden):
-    """Each is the job of a kernel of its own; the last does not fit the registers."""
+@pytest.mark.parametrize("more", [0, 1])
+def test_rms_norm_of_many_rows_of_long_rows_and_of_longer(launch, rows, hidden, more):
+    """Each is the job of a kernel of its own; the last does not fit the registers.
+
+    With one element more, each row begins in another place of a vector.
+    """
+    hidden += more
     check_rms_norm(launch, torch.randn(rows, hidden), torch.randn(hidden))
 
 
@@ -117,28 +122,33 @@ def test_rms_norm_passes_on_what_the_gpu_says(launch):
 FORM = """
 namespace opbook {
 using Half = c10::Half;
-const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
-                        double* found, void*) {
+template <bool kAligned>
+const char* form(int64_t rows, int64_t vectors, int64_t has_weight, double* found) {
   const auto [kernel, block] =
-      rms_norm_form<Half, Half, 8, NoResidual>(rows, vectors, has_weight);
+      rms_norm_form<Half, Half, kAligned, NoResidual>(rows, vectors, has_weight);
   found[0] = block.x;
   found[1] = block.y;
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
   const auto few = [&]<int kThreads>() {
-    name(rms_norm_few_rows_kernel<kThreads, Half, Half, 8, NoResidual>,
+    name(rms_norm_few_rows_kernel<kThreads, Half, Half, NoResidual>,
          kFewRowsKept<NoResidual>, kThreads, kThreads);
   };
   few.template operator()<256>();
   few.template operator()<512>();
   const auto any = [&]<typename... Form>() {
-    (name(rms_norm_kernel<Form, Half, Half, 8, NoResidual>, Form::kKept, 1,
+    (name(rms_norm_kernel<Form, Half, Half, kAligned, NoResidual>, Form::kKept, 1,
           Form::kThreads),
      ...);
   };
   any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
   return nullptr;
+}
+const char* launch_form(int64_t rows, int64_t vectors, int64_t has_weight,
+                        int64_t aligned, double* found, void*) {
+  return aligned ? form<true>(rows, vectors, has_weight, found)
+                 : form<false>(rows, vectors, has_weight, found);
 }
 }  // namespace opbook
 """
@@ -154,14 +164,17 @@ def form(built, tmp_path_factory):
     return functools.partial(built(source, 64).launch, "launch_form")
 
 
+@pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize("rows", [1, 257])
-def test_a_block_is_as_large_as_its_kernel_was_compiled_for(form, rows, has_weight):
+def test_a_block_is_as_large_as_its_kernel_was_compiled_for(
+    form, rows, has_weight, aligned
+):
     """Only a GPU without clusters would show a row of more than 2048 vectors."""
     edges = [1, 33, *(256 * n for n in range(1, 20))]
     for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
         found = torch.full((5,), -1.0, dtype=torch.float64)
-        form(rows, vectors, int(has_weight), found)
+        form(rows, vectors, int(has_weight), int(aligned), found)
         threads, rows_of_block, kept, least, most = map(int, found)
         assert kept >= 0, "the form has a name"
         assert least <= threads * rows_of_block <= most, (vectors, kept)

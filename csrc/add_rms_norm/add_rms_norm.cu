@@ -12,16 +12,17 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                                 int64_t hidden, double eps, void* stream) {
   using acc_t = accumulate_t<scalar_t>;
   using Added = Residual<scalar_t>;
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
-  const bool vectorized = hidden % kWidth == 0 && is_vector_aligned(weight) &&
-                          rows_are_aligned(input, input_stride, rows) &&
-                          rows_are_aligned(residual, residual_stride, rows) &&
-                          rows_are_aligned(output, hidden, rows) &&
-                          rows_are_aligned(sum, hidden, rows);
+  constexpr int kWidth = kElements<scalar_t>;
+  const bool aligned = hidden % kWidth == 0 && is_vector_aligned(weight) &&
+                       rows_are_aligned(input, input_stride, rows) &&
+                       rows_are_aligned(residual, residual_stride, rows) &&
+                       rows_are_aligned(output, hidden, rows) &&
+                       rows_are_aligned(sum, hidden, rows);
+  const int64_t vectors = aligned ? Columns<kWidth, true>::most_vectors(hidden)
+                                  : Columns<kWidth, false>::most_vectors(hidden);
   const auto [kernel, block] =
-      vectorized ? rms_norm_form<scalar_t, weight_t, kWidth, Added>(
-                       rows, hidden / kWidth, weight)
-                 : rms_norm_form<scalar_t, weight_t, 1, Added>(rows, hidden, weight);
+      aligned ? rms_norm_form<scalar_t, weight_t, true, Added>(rows, vectors, weight)
+              : rms_norm_form<scalar_t, weight_t, false, Added>(rows, vectors, weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, Added{residual, residual_stride, sum}, weight, output,
       hidden, rrms, rows, hidden, acc_t(1) / static_cast<acc_t>(hidden),

@@ -7,28 +7,27 @@
 namespace opbook {
 
 // [launch]
-template <typename scalar_t, typename weight_t>
-const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
-                            const weight_t* weight, scalar_t* output,
-                            int64_t output_stride, accumulate_t<scalar_t>* rrms,
-                            int64_t rows, int64_t hidden, double eps, void* stream) {
+template <typename scalar_t, typename weight_t, bool kAligned>
+const char* launch_rows(const scalar_t* input, int64_t input_stride,
+                        const weight_t* weight, scalar_t* output, int64_t output_stride,
+                        accumulate_t<scalar_t>* rrms, int64_t rows, int64_t hidden,
+                        double eps, void* stream) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
-  const bool vectorized = hidden % kWidth == 0 && is_vector_aligned(weight) &&
-                          rows_are_aligned(input, input_stride, rows) &&
-                          rows_are_aligned(output, output_stride, rows);
-  const int64_t vectors = hidden / kWidth;
+  constexpr int kWidth = kElements<scalar_t>;
+  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
-  const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kWidth>;
-  if (vectorized && vectors > 2 * kMaxThreads &&
+  const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kAligned>;
+  if (vectors > 2 * kMaxThreads &&
       vectors <= kClusterKept * kClusterThreads * kClusterBlocks &&
       has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     ClusterLaunch<kClusterBlocks> launch(
         threads_for((share + kClusterKept - 1) / kClusterKept), stream);
-    const int64_t clusters = std::min(rows, launch.clusters_at_a_time(cluster_kernel));
+    int64_t clusters = std::min(rows, launch.clusters_at_a_time(cluster_kernel));
+    // Every kWidth-th row begins as far from a vector as the first.
+    if (!kAligned && clusters < rows) clusters -= clusters % kWidth;
     if (clusters > 0) {
       launch(cluster_kernel, clusters, input, input_stride, weight, output,
              output_stride, rrms, rows, hidden, inverse_hidden, static_cast<acc_t>(eps),
@@ -38,13 +37,26 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, block] =
-      vectorized
-          ? rms_norm_form<scalar_t, weight_t, kWidth, NoResidual>(rows, vectors, weight)
-          : rms_norm_form<scalar_t, weight_t, 1, NoResidual>(rows, hidden, weight);
+      rms_norm_form<scalar_t, weight_t, kAligned, NoResidual>(rows, vectors, weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, NoResidual{}, weight, output, output_stride, rrms, rows,
       hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
   return launch_error();
+}
+
+template <typename scalar_t, typename weight_t>
+const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
+                            const weight_t* weight, scalar_t* output,
+                            int64_t output_stride, accumulate_t<scalar_t>* rrms,
+                            int64_t rows, int64_t hidden, double eps, void* stream) {
+  constexpr int kWidth = kElements<scalar_t>;
+  const bool aligned = hidden % kWidth == 0 && is_vector_aligned(weight) &&
+                       rows_are_aligned(input, input_stride, rows) &&
+                       rows_are_aligned(output, output_stride, rows);
+  const auto launch = aligned ? launch_rows<scalar_t, weight_t, true>
+                              : launch_rows<scalar_t, weight_t, false>;
+  return launch(input, input_stride, weight, output, output_stride, rrms, rows, hidden,
+                eps, stream);
 }
 // [/launch]
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "../columns.h"
 #include "../grid.h"
 #include "../l2_cache.h"
 #include "../launch.h"
@@ -81,19 +82,10 @@ __device__ inline Vector<weight_t, kWidth> ones() {
   return vector;
 }
 
-template <typename weight_t, int kWidth>
+template <typename weight_t, int kWidth, bool kAligned, typename Index>
 __device__ inline Vector<weight_t, kWidth> weight_at(
-    const Vector<weight_t, kWidth>* weight, int64_t i) {
-  return weight != nullptr ? weight[i] : ones<weight_t, kWidth>();
-}
-
-// The same, to be kept in registers.
-template <typename weight_t, int kWidth>
-__device__ inline Packed<Vector<weight_t, kWidth>> packed_weight_at(
-    const weight_t* weight, int64_t i) {
-  using Kept = Packed<Vector<weight_t, kWidth>>;
-  return weight != nullptr ? reinterpret_cast<const Kept*>(weight)[i]
-                           : pack(ones<weight_t, kWidth>());
+    const Columns<kWidth, kAligned>& columns, const weight_t* weight, Index i) {
+  return weight != nullptr ? columns.load(weight, i, false) : ones<weight_t, kWidth>();
 }
 
 template <typename scalar_t, typename weight_t, int kWidth>
@@ -132,56 +124,69 @@ __device__ inline void for_each_kept(int first, int step, int vectors, Body body
 }
 
 // A thread's share of a row, in registers.
-template <typename scalar_t, typename weight_t, int kKept, int kWidth>
+template <typename scalar_t, typename weight_t, int kKept, int kWidth, bool kAligned>
 struct KeptRow {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
 
+  Columns<kWidth, kAligned> columns;
   int first, step, vectors;  // this thread's first vector, how far to its next, the end
   Packed<Input> inputs[kKept];
   Packed<Weight> weights[kKept];
 
-  __device__ KeptRow(int first, int step, int64_t hidden)
-      : first(first), step(step), vectors(static_cast<int>(hidden / kWidth)) {}
+  __device__ KeptRow(int first, int step, Columns<kWidth, kAligned> columns)
+      : columns(columns),
+        first(first),
+        step(step),
+        vectors(static_cast<int>(columns.vectors())) {}
 
   template <typename Body>
   __device__ void for_each(Body body) const {
     for_each_kept<kKept>(first, step, vectors, body);
   }
 
-  __device__ void load(const scalar_t* row, Packed<Input>* loaded,
+  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool open,
                        const L2Cache& l2) const {
-    const auto* packed = reinterpret_cast<const Packed<Input>*>(row);
-    for_each([&](int k, int i) { loaded[k] = l2.load(packed + i); });
+    if (kAligned || open) {
+      for_each([&](int k, int i) {
+        loaded[k] = l2.load(reinterpret_cast<const Packed<Input>*>(columns.at(row, i)));
+      });
+    } else {
+      for_each([&](int k, int i) { loaded[k] = pack(columns.elements(row, i)); });
+    }
   }
 
   __device__ void load_weight(const weight_t* weight) {
-    for_each([&](int k, int i) {
-      weights[k] = packed_weight_at<weight_t, kWidth>(weight, i);
-    });
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int i = first + k * step;
+      if (!kAligned || i < vectors) weights[k] = pack(weight_at(columns, weight, i));
+    }
   }
 
-  __device__ void add(const scalar_t* residual, scalar_t* sum, const L2Cache& l2) {
+  __device__ void add(const scalar_t* residual, scalar_t* sum, bool open,
+                      const L2Cache& l2) {
     Packed<Input> residuals[kKept];
-    load(residual, residuals, l2);
+    load(residual, residuals, open, l2);
     for_each([&](int k, int i) {
       const Input rounded = rounded_sums(inputs[k].unpack(), residuals[k].unpack());
-      l2.store(reinterpret_cast<Input*>(sum) + i, rounded);
+      columns.store(sum, i, rounded, l2);
       inputs[k] = pack(rounded);
     });
   }
 
   __device__ acc_t sum_of_squares() {
     acc_t sum = 0;
-    for_each([&](int k, int) { sum += squares(inputs[k].unpack()); });
+    for_each([&](int k, int i) {
+      sum += squares(columns.only_inside(i, inputs[k].unpack()));
+    });
     return sum;
   }
 
   __device__ void store_scaled(scalar_t* row, acc_t scale, const L2Cache& l2) {
     for_each([&](int k, int i) {
-      l2.store(reinterpret_cast<Input*>(row) + i,
-               scaled(inputs[k].unpack(), scale, weights[k].unpack()));
+      columns.store(row, i, scaled(inputs[k].unpack(), scale, weights[k].unpack()), l2);
     });
   }
 };
@@ -227,11 +232,13 @@ constexpr bool is_wide() {
 
 // Fewer blocks where a thread needs more registers, or where there is less room. HIP
 // counts waves of a SIMD instead: on CDNA that is the same.
-template <typename Form, typename scalar_t, typename weight_t>
+template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
 constexpr int blocks_at_least() {
   constexpr int kMost = kResidentThreads / Form::kThreads;
-  constexpr int kWanted =
-      Form::kBlocks - (is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3 : 0);
+  constexpr int kFewer = !kAligned                       ? Form::kBlocks / 2
+                         : is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3
+                                                         : 0;
+  constexpr int kWanted = Form::kBlocks - kFewer;
   return kWanted < kMost ? kWanted : kMost;
 }
 
@@ -255,17 +262,17 @@ struct Residual {
 struct NoResidual {};
 // [/residual]
 
-template <typename Form, typename scalar_t, typename weight_t, int kWidth,
+template <typename Form, typename scalar_t, typename weight_t, bool kAligned,
           typename Added>
-__global__ void __launch_bounds__(Form::kThreads,
-                                  (blocks_at_least<Form, scalar_t, weight_t>()))
+__global__ void __launch_bounds__(
+    Form::kThreads, (blocks_at_least<Form, scalar_t, weight_t, kAligned>()))
     rms_norm_kernel(const scalar_t* input, int64_t input_stride, Added added,
                     const weight_t* __restrict__ weight, scalar_t* output,
                     int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
+  constexpr int kWidth = kElements<scalar_t>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
 
   __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
@@ -274,6 +281,11 @@ __global__ void __launch_bounds__(Form::kThreads,
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
   scalar_t* y = output + row * output_stride;
+  const Columns<kWidth, kAligned> columns(x, length);
+  bool open = columns.is_open(input, row, rows, input_stride) && input != output;
+  if constexpr (kAdds) {
+    open = open && columns.is_open(added.rows, row, rows, added.stride);
+  }
   const L2Cache l2(keep);
   const auto scale_of_row = [&](acc_t sum_of_squares) {
     const acc_t sum = Form::kShares ? sum_of_row(sum_of_squares, partial)
@@ -286,38 +298,34 @@ __global__ void __launch_bounds__(Form::kThreads,
   if constexpr (Form::kKept > 0) {
     constexpr bool kWeightFirst =
         !kAdds && loads_weight_first<Form, scalar_t, weight_t>();
-    KeptRow<scalar_t, weight_t, Form::kKept, kWidth> kept(threadIdx.x, blockDim.x,
-                                                          length);
-    kept.load(x, kept.inputs, l2);
+    KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
+        threadIdx.x, blockDim.x, columns);
+    kept.load(x, kept.inputs, open, l2);
     if (kWeightFirst) kept.load_weight(weight);
     if constexpr (kAdds) {
-      kept.add(added.rows + row * added.stride, added.sum + row * hidden, l2);
+      kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
     }
     const acc_t scale = scale_of_row(kept.sum_of_squares());
     if (!kWeightFirst) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
-    const auto* inputs = reinterpret_cast<const Input*>(x);
-    const int64_t vectors = length / kWidth;
+    const int64_t vectors = columns.vectors();
     acc_t sum_of_squares = 0;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      Input read = inputs[i];
+      auto read = columns.load(x, i, open);
       if constexpr (kAdds) {
-        const scalar_t* r = added.rows + row * added.stride;
-        read = rounded_sums(read, reinterpret_cast<const Input*>(r)[i]);
-        reinterpret_cast<Input*>(added.sum + row * hidden)[i] = read;
+        const scalar_t* residual = added.rows + row * added.stride;
+        read = rounded_sums(read, columns.load(residual, i, open));
+        columns.store(added.sum + row * hidden, i, read);
       }
-      sum_of_squares += squares(read);
+      sum_of_squares += squares(columns.only_inside(i, read));
     }
     const acc_t scale = scale_of_row(sum_of_squares);
     // Each thread reads again what it has read, or the sums that it wrote, from cache.
-    if constexpr (kAdds) {
-      inputs = reinterpret_cast<const Input*>(added.sum + row * hidden);
-    }
-    const auto* weights = reinterpret_cast<const Vector<weight_t, kWidth>*>(weight);
+    if constexpr (kAdds) x = added.sum + row * hidden, open = false;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      l2.store(reinterpret_cast<Input*>(y) + i,
-               scaled(inputs[i], scale, weight_at(weights, i)));
+      const auto weights = weight_at(columns, weight, i);
+      columns.store(y, i, scaled(columns.load(x, i, open), scale, weights), l2);
     }
   }
 }
@@ -332,8 +340,7 @@ constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
 // takes no rows without a weight, gives the cache no hints, and converts every element
 // once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
-template <int kThreads, typename scalar_t, typename weight_t, int kWidth,
-          typename Added>
+template <int kThreads, typename scalar_t, typename weight_t, typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
     rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
                              const weight_t* __restrict__ weight, scalar_t* output,
@@ -343,6 +350,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                              accumulate_t<scalar_t> inverse_hidden,
                              accumulate_t<scalar_t> eps, Keep /*keep*/) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
@@ -395,9 +403,10 @@ constexpr int kClusterKept = 4;
 
 // The weight stays in registers for all rows, and the next row is on its way while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread.
-template <typename scalar_t, typename weight_t, int kWidth>
+template <typename scalar_t, typename weight_t, bool kAligned>
 __global__ void __launch_bounds__(kClusterThreads,
-                                  sizeof(weight_t) > sizeof(scalar_t) ? 2 : 3)
+                                  !kAligned || sizeof(weight_t) > sizeof(scalar_t) ? 2
+                                                                                   : 3)
     rms_norm_cluster_kernel(const scalar_t* input, int64_t input_stride,
                             const weight_t* __restrict__ weight, scalar_t* output,
                             int64_t output_stride,
@@ -405,23 +414,31 @@ __global__ void __launch_bounds__(kClusterThreads,
                             int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                             accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kElements<scalar_t>;
 
   __shared__ RowSum<acc_t, kClusterBlocks> row_sum;
   row_sum.start();
   const int first = blockIdx.x % kClusterBlocks * blockDim.x + threadIdx.x;
-  KeptRow<scalar_t, weight_t, kClusterKept, kWidth> kept(
-      first, kClusterBlocks * blockDim.x, hidden);
+  const int64_t clusters = gridDim.x / kClusterBlocks;
+  int64_t row = blockIdx.x / kClusterBlocks;
+  // The launcher sees to it that all rows of a cluster are cut in the same places.
+  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
+  KeptRow<scalar_t, weight_t, kClusterKept, kWidth, kAligned> kept(
+      first, kClusterBlocks * blockDim.x, columns);
   Packed<Vector<scalar_t, kWidth>> next[kClusterKept];
   const L2Cache l2(keep);
 
-  const int64_t clusters = gridDim.x / kClusterBlocks;
-  int64_t row = blockIdx.x / kClusterBlocks;
-  kept.load(input + row * input_stride, kept.inputs, l2);  // no more clusters than rows
+  const auto load = [&](int64_t row, auto* loaded) {
+    const bool open =
+        columns.is_open(input, row, rows, input_stride) && input != output;
+    kept.load(input + row * input_stride, loaded, open, l2);
+  };
+  load(row, kept.inputs);  // there are no more clusters than rows
   kept.load_weight(weight);
   for (int turn = 0; row < rows; ++turn, row += clusters) {
     const acc_t sum_of_squares = kept.sum_of_squares();
     const int64_t next_row = row + clusters;
-    if (next_row < rows) kept.load(input + next_row * input_stride, next, l2);
+    if (next_row < rows) load(next_row, next);
     const acc_t scale =
         reciprocal_rms(row_sum.sum(sum_of_squares, turn) * inverse_hidden, eps);
     if (rrms != nullptr && first == 0) rrms[row] = scale;
@@ -453,41 +470,38 @@ int places(int64_t vectors) {
   return Form::kKept * block_of<Form>(vectors).x;
 }
 
-// Which kernel rows of so many vectors take, in which form, and with which block. With
-// vectors of one element, any row is right.
-template <typename scalar_t, typename weight_t, int kWidth, typename Added>
+// Which kernel rows of so many vectors take, in which form, and with which block.
+template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
 auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
   constexpr bool kAdds = !std::is_empty_v<Added>;
   const auto in_form = [&]<typename Form>(Form) {
-    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, Added>,
+    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kAligned, Added>,
                   block_of<Form>(vectors)};
   };
-  if constexpr (kWidth == 1) {
-    return in_form(AnyRows{});
-  } else {
+  if constexpr (kAligned) {
     constexpr int kFew = 512 / kFewRowsKept<Added>, kMore = 2 * kFew;
     if (rows <= kFewRows && has_weight && vectors <= kFewRowsKept<Added> * kMore) {
-      const auto few =
-          rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kWidth, Added>;
-      const auto more =
-          rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, Added>;
+      const auto few = rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, Added>;
+      const auto more = rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, Added>;
       return vectors <= kFewRowsKept<Added> * kFew ? Launch{few, dim3(kFew)}
                                                    : Launch{more, dim3(kMore)};
     }
-    const bool is_short = vectors <= ShortRows::kVectors;
-    if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
-      if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
-        return in_form(ThirdRows{});
-      }
-      const bool leaves_room = kLongRowsThreads % block_of<LongRows>(vectors).x > 0;
-      if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
-          vectors <= ManyLongRows::kVectors && leaves_room) {
-        return in_form(ManyLongRows{});
-      }
-    }
-    if (is_short) return in_form(ShortRows{});
-    return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
   }
+  const bool is_short = vectors <= ShortRows::kVectors;
+  if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
+    if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
+      return in_form(ThirdRows{});
+    }
+  }
+  if constexpr (!kAdds && kAligned) {
+    const bool leaves_room = kLongRowsThreads % block_of<LongRows>(vectors).x > 0;
+    if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
+        vectors <= ManyLongRows::kVectors && leaves_room) {
+      return in_form(ManyLongRows{});
+    }
+  }
+  if (is_short) return in_form(ShortRows{});
+  return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
 }
 // [/form_of]
 

@@ -20,8 +20,10 @@ struct Plan {
 };
 
 // [plan]
-// Blocks that walk through the rows, as many as a GPU holds at once.
-Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows) {
+// Blocks that walk through the rows, as many as a GPU holds at once. All rows of a
+// thread begin in the same place of a vector if `alike` blocks further one does.
+Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows,
+               int64_t alike) {
   const dim3 block = block_of_rows(threads_of_row, kSharedThreads);
   const int resident_threads = backward_blocks(kept) * backward_threads(kept);
   const int blocks_at_a_time = resident_threads / (block.x * block.y);
@@ -29,36 +31,37 @@ Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows) {
   // A chunk costs as much as a row: beyond one a multiprocessor, it has two rows.
   const int64_t worth = std::max<int64_t>(multiprocessors(), (rows + 1) / 2);
   const int64_t most = std::min<int64_t>(multiprocessors() * blocks_at_a_time, worth);
-  return {kernel, std::min(wanted, most), block};
+  return {kernel, std::min(wanted, std::max(most / alike, int64_t{1}) * alike), block};
 }
 
-template <typename scalar_t>
+template <typename scalar_t, bool kAligned>
 Plan plan_for(int64_t rows, int64_t hidden) {
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
-  const int64_t vectors = hidden / kWidth;
+  constexpr int kWidth = kElements<scalar_t>;
+  constexpr int alike = kAligned ? 1 : kWidth;
+  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const Plan any_row{Kernel::kAnyRow, std::min<int64_t>(rows, 128)};
-  if (hidden % kWidth != 0 || rows > kMaxRows) return any_row;
-  if (rows <= kFewRows && vectors <= kMaxThreads) {
+  if (rows > kMaxRows) return any_row;
+  if (kAligned && rows <= kFewRows && vectors <= kMaxThreads) {
     return {Kernel::kFewRows, rows, threads_for(vectors)};
   }
   if (vectors <= kShortKept * kMinWarpSize) {
     const int64_t threads = (vectors + kShortKept - 1) / kShortKept;
-    return many_rows(Kernel::kShortRows, kShortKept, threads, rows);
+    return many_rows(Kernel::kShortRows, kShortKept, threads, rows, alike);
   }
   if (vectors <= kBackwardKept * kBackwardThreads) {
     const int threads = threads_for((vectors + kBackwardKept - 1) / kBackwardKept);
-    return many_rows(Kernel::kManyRows, kBackwardKept, threads, rows);
+    return many_rows(Kernel::kManyRows, kBackwardKept, threads, rows, alike);
   }
 #if defined(OPBOOK_CLUSTERS)
   const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kBackwardKept,
-                                               kClusterBlocks, false, kWidth>;
+                                               kClusterBlocks, !kAligned, kAligned>;
   if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks &&
       has_clusters(kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     const int threads = threads_for((share + kBackwardKept - 1) / kBackwardKept);
     ClusterLaunch<kClusterBlocks> launch(threads, nullptr);
-    const int64_t clusters = std::min(rows, launch.clusters_at_a_time(kernel));
-    if (clusters > 0) return {Kernel::kCluster, clusters, threads};
+    const int64_t most = launch.clusters_at_a_time(kernel) / alike * alike;
+    if (most > 0) return {Kernel::kCluster, std::min(rows, most), threads};
   }
 #endif
   return any_row;
@@ -69,27 +72,31 @@ Plan plan_for(int64_t rows, int64_t hidden) {
 
 template <typename scalar_t>
 int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
-  return plan_for<scalar_t>(rows, hidden).chunks;
+  // Only the launcher knows the addresses.
+  return std::max(plan_for<scalar_t, true>(rows, hidden).chunks,
+                  plan_for<scalar_t, false>(rows, hidden).chunks);
 }
 
 // [launch]
 // The kernel of both gradients that a plan asks for.
-template <typename scalar_t, typename weight_t, bool kAdds>
+template <typename scalar_t, typename weight_t, bool kAdds, bool kAligned>
 auto fused_kernel(Kernel kernel) {
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
-  if (kernel == Kernel::kFewRows) {
-    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds, kWidth>;
+  if constexpr (kAligned) {
+    if (kernel == Kernel::kFewRows) {
+      return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds>;
+    }
   }
   if (kernel == Kernel::kShortRows) {
-    return rms_norm_backward_kernel<scalar_t, weight_t, kShortKept, 1, kAdds, kWidth>;
+    return rms_norm_backward_kernel<scalar_t, weight_t, kShortKept, 1, kAdds, kAligned>;
   }
 #if defined(OPBOOK_CLUSTERS)
   if (kernel == Kernel::kCluster) {
     return rms_norm_backward_kernel<scalar_t, weight_t, kBackwardKept, kClusterBlocks,
-                                    kAdds, kWidth>;
+                                    kAdds, kAligned>;
   }
 #endif
-  return rms_norm_backward_kernel<scalar_t, weight_t, kBackwardKept, 1, kAdds, kWidth>;
+  return rms_norm_backward_kernel<scalar_t, weight_t, kBackwardKept, 1, kAdds,
+                                  kAligned>;
 }
 
 template <typename scalar_t, typename weight_t>
@@ -99,21 +106,26 @@ const char* launch_rms_norm_backward(
     const scalar_t* added, scalar_t* grad_input, accumulate_t<scalar_t>* partial,
     weight_t* grad_weight, int64_t rows, int64_t hidden, void* stream) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+  constexpr int kWidth = kElements<scalar_t>;
   const auto gpu_stream = static_cast<gpuStream_t>(stream);
-  const bool vectorized =
-      hidden % kWidth == 0 && is_vector_aligned(weight) && is_vector_aligned(added) &&
-      is_vector_aligned(grad_input) && is_vector_aligned(partial) &&
-      is_vector_aligned(grad_weight) && rows_are_aligned(grad, grad_stride, rows) &&
-      rows_are_aligned(input, input_stride, rows);
-  const Plan plan = plan_for<scalar_t>(rows, hidden);
+  const bool aligned = hidden % kWidth == 0 && is_vector_aligned(weight) &&
+                       is_vector_aligned(added) && is_vector_aligned(grad_input) &&
+                       is_vector_aligned(partial) && is_vector_aligned(grad_weight) &&
+                       rows_are_aligned(grad, grad_stride, rows) &&
+                       rows_are_aligned(input, input_stride, rows);
+  const Plan plan = aligned ? plan_for<scalar_t, true>(rows, hidden)
+                            : plan_for<scalar_t, false>(rows, hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   acc_t* const sums = grad_weight ? partial : nullptr;
 
-  const bool fused = vectorized && plan.kernel != Kernel::kAnyRow;
+  const int64_t step = plan.chunks * plan.block.y;  // rows to a thread's next one
+  const bool alike = rows <= step || step * input_stride % kWidth == 0;
+  const bool fused = plan.kernel != Kernel::kAnyRow && (aligned || alike);
+  // Rows that are not aligned have one kernel, which adds what there is.
   const auto kernel_of_both =
-      added ? fused_kernel<scalar_t, weight_t, true>(plan.kernel)
-            : fused_kernel<scalar_t, weight_t, false>(plan.kernel);
+      !aligned ? fused_kernel<scalar_t, weight_t, true, false>(plan.kernel)
+      : added  ? fused_kernel<scalar_t, weight_t, true, true>(plan.kernel)
+               : fused_kernel<scalar_t, weight_t, false, true>(plan.kernel);
   if (fused && plan.kernel != Kernel::kCluster) {
     kernel_of_both<<<plan.chunks, plan.block, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,
@@ -126,10 +138,10 @@ const char* launch_rms_norm_backward(
         inverse_hidden);
 #endif
   } else {
-    const auto kernel = vectorized
-                            ? rms_norm_input_gradient_kernel<scalar_t, weight_t, kWidth>
-                            : rms_norm_input_gradient_kernel<scalar_t, weight_t, 1>;
-    const int threads = threads_for(vectorized ? hidden / kWidth : hidden);
+    const auto kernel = aligned
+                            ? rms_norm_input_gradient_kernel<scalar_t, weight_t, true>
+                            : rms_norm_input_gradient_kernel<scalar_t, weight_t, false>;
+    const int threads = threads_for(Columns<kWidth, false>::most_vectors(hidden));
     const dim3 columns((hidden + kColumnThreads - 1) / kColumnThreads, plan.chunks);
     if (grad_input != nullptr) {
       kernel<<<grid_of_rows(rows, threads), threads, 0, gpu_stream>>>(

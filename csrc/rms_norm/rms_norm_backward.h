@@ -22,8 +22,8 @@ OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
 }
 
 // [launcher]
-// How many partial sums of the weight's gradient the current device needs. It depends
-// on the shape and on the device alone.
+// How many partial sums of the weight's gradient the current device needs at most. It
+// depends on the shape and on the device alone.
 template <typename scalar_t>
 int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden);
 
@@ -57,19 +57,20 @@ __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads
 }
 
 // Vector i of a chunk. The only one is the gradient; sum_chunks_kernel adds up many.
-template <typename acc_t, typename weight_t, int kWidth>
-__device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t chunk,
+template <typename acc_t, typename weight_t, int kWidth, bool kAligned>
+__device__ inline void store_chunk(const Columns<kWidth, kAligned>& columns,
+                                   Vector<acc_t, kWidth> sums, int i, int64_t chunk,
                                    int64_t chunks, acc_t* partial,
-                                   weight_t* grad_weight, int64_t hidden) {
+                                   weight_t* grad_weight) {
   if (chunks == 1) {
     Vector<weight_t, kWidth> total;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       total.data[j] = static_cast<weight_t>(sums.data[j]);
     }
-    reinterpret_cast<Vector<weight_t, kWidth>*>(grad_weight)[i] = total;
+    columns.store(grad_weight, i, total);
   } else {
-    reinterpret_cast<Vector<acc_t, kWidth>*>(partial + chunk * hidden)[i] = sums;
+    columns.store(partial + chunk * columns.count, i, sums);
   }
 }
 // [/vector]
@@ -78,7 +79,7 @@ __device__ inline void store_chunk(Vector<acc_t, kWidth> sums, int i, int64_t ch
 // So short a call waits for its code to arrive as well. Hence one loop of its own,
 // which converts every element once. The row's part of the weight's gradient does not
 // wait for the sum: it is on its way to memory while the block adds up.
-template <typename scalar_t, typename weight_t, bool kAdded, int kWidth>
+template <typename scalar_t, typename weight_t, bool kAdded>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
     const scalar_t* __restrict__ input, int64_t input_stride,
@@ -88,6 +89,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
     weight_t* __restrict__ grad_weight, int /*rows*/, int hidden,
     accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Row = const Input*;
 
@@ -95,6 +97,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   if (partial != nullptr && chunks > 1) let_next_kernel_start();
   const int i = threadIdx.x;
   const bool has_vector = i < hidden / kWidth;
+  const Columns<kWidth, true> columns(input, hidden);
   const acc_t scale = rrms[row];
   acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
   Input addends;
@@ -102,8 +105,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
     const Input grads = reinterpret_cast<Row>(grad + row * grad_stride)[i];
     const Input inputs = reinterpret_cast<Row>(input + row * input_stride)[i];
     if (kAdded) addends = reinterpret_cast<Row>(added + row * hidden)[i];
-    const auto weights =
-        weight_at(reinterpret_cast<const Vector<weight_t, kWidth>*>(weight), i);
+    const auto weights = weight_at(columns, weight, i);
     Vector<acc_t, kWidth> dw;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
       dw.data[j] = dy * x[j] * scale;
     }
     if (partial != nullptr) {
-      store_chunk(dw, i, row, chunks, partial, grad_weight, hidden);
+      store_chunk(columns, dw, i, row, chunks, partial, grad_weight);
     }
   }
   const acc_t mean_product = block_sum(product) * inverse_hidden;
@@ -145,10 +147,10 @@ constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
-// registers. The next row is on its way while this one is added up. kAdded is a
-// constant, because the registers are all taken.
+// registers. The next row is on its way while this one is added up. kAdded, whether
+// something may be added, is a constant, because the registers are all taken.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
-          int kWidth>
+          bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
     rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
                              const scalar_t* __restrict__ input, int64_t input_stride,
@@ -160,6 +162,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
                              weight_t* __restrict__ grad_weight, int rows, int hidden,
                              accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   using Sums = Vector<acc_t, kWidth>;
@@ -178,7 +181,12 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
   const int step = kBlocks * blockDim.x;
-  const int vectors = static_cast<int>(hidden / kWidth);
+  const int chunk = blockIdx.x / kBlocks, chunks = gridDim.x / kBlocks;
+  const int row_step = chunks * blockDim.y;
+  int row = chunk * blockDim.y + threadIdx.y;
+  // The launcher sees to it that all rows of a thread are cut in the same places.
+  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
+  const int vectors = static_cast<int>(columns.vectors());
   const auto for_each_vector = [&](auto body) {
     for_each_kept<kKept>(first, step, vectors, body);
   };
@@ -188,26 +196,32 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   Packed<Weight> w[kKeepWeight ? kKept : 1];
   const auto weights_at = [&](int k, int i) {
     if constexpr (kKeepWeight) return w[k].unpack();
-    return weight_at(reinterpret_cast<const Weight*>(weight), i);
+    return weight_at(columns, weight, i);
   };
   Packed<Input> x[kKept], next_x[kKept];
   Packed<Input> dy[kKept], next_dy[kKept];
   Sums dw[kKept] = {};
   const auto load = [&](int64_t row, Packed<Input>* inputs, Packed<Input>* grads) {
-    using Row = const Packed<Input>*;
-    const auto row_x = reinterpret_cast<Row>(input + row * input_stride);
-    const auto row_dy = reinterpret_cast<Row>(grad + row * grad_stride);
-    for_each_vector([&](int k, int i) { inputs[k] = row_x[i], grads[k] = row_dy[i]; });
+    const bool open = columns.is_open(input, row, rows, input_stride) &&
+                      columns.is_open(grad, row, rows, grad_stride);
+    const scalar_t* row_x = input + row * input_stride;
+    const scalar_t* row_dy = grad + row * grad_stride;
+    if (kAligned || open) {
+      for_each_vector([&](int k, int i) {
+        inputs[k] = pack(*columns.at(row_x, i)),
+        grads[k] = pack(*columns.at(row_dy, i));
+      });
+    } else {
+      for_each_vector([&](int k, int i) {
+        inputs[k] = pack(columns.elements(row_x, i));
+        grads[k] = pack(columns.elements(row_dy, i));
+      });
+    }
   };
-
-  const int chunk = blockIdx.x / kBlocks, chunks = gridDim.x / kBlocks;
-  const int row_step = chunks * blockDim.y;
-  int row = chunk * blockDim.y + threadIdx.y;
   if (row < rows) load(row, x, dy);
 
   if constexpr (kKeepWeight) {
-    for_each_vector(
-        [&](int k, int i) { w[k] = packed_weight_at<weight_t, kWidth>(weight, i); });
+    for_each_vector([&](int k, int i) { w[k] = pack(weight_at(columns, weight, i)); });
   }
 
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
@@ -217,7 +231,8 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
     acc_t product = 0;
     if (has_row) {
       for_each_vector([&](int k, int i) {
-        product += products(dy[k].unpack(), weights_at(k, i), x[k].unpack());
+        product += products(columns.only_inside(i, dy[k].unpack()), weights_at(k, i),
+                            columns.only_inside(i, x[k].unpack()));
       });
     }
     if (row + row_step < rows) load(row + row_step, next_x, next_dy);
@@ -229,9 +244,9 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
       for_each_vector([&](int k, int i) {
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
         const Weight weights = weights_at(k, i);
-        Input dx;
-        if constexpr (kAdded) {
-          dx = reinterpret_cast<const Input*>(added + int64_t{row} * hidden)[i];
+        Input dx{};
+        if (kAdded && (kAligned || added != nullptr)) {
+          dx = columns.load(added + int64_t{row} * hidden, i, false);
         }
         // One loop for both gradients takes fewer registers than two.
 #pragma unroll
@@ -245,7 +260,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
           dw[k].data[j] += slope * value * scale;
         }
         if (grad_input != nullptr) {
-          reinterpret_cast<Input*>(grad_input + int64_t{row} * hidden)[i] = dx;
+          columns.store(grad_input + int64_t{row} * hidden, i, dx);
         }
       });
     }
@@ -256,21 +271,21 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   if (partial == nullptr) return;
   if (kBlocks > 1 || blockDim.y == 1) {
     for_each_vector([&](int k, int i) {
-      store_chunk(dw[k], i, chunk, chunks, partial, grad_weight, hidden);
+      store_chunk(columns, dw[k], i, chunk, chunks, partial, grad_weight);
     });
     return;
   }
   // The rows of a block leave their sums side by side, and each thread adds up columns.
   __syncthreads();
-  for_each_vector([&](int k, int i) {
-    reinterpret_cast<Sums*>(sums + threadIdx.y * hidden)[i] = dw[k];
-  });
+  for_each_vector(
+      [&](int k, int i) { columns.store(sums + threadIdx.y * hidden, i, dw[k]); });
   __syncthreads();
   const int threads = blockDim.x * blockDim.y;
+  const Columns<1, true> single(input, hidden);
   for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < hidden; i += threads) {
     Vector<acc_t, 1> sum{};
     for (unsigned y = 0; y < blockDim.y; ++y) sum.data[0] += sums[y * hidden + i];
-    store_chunk(sum, i, chunk, chunks, partial, grad_weight, hidden);
+    store_chunk(single, sum, i, chunk, chunks, partial, grad_weight);
   }
 }
 // [/fused]
@@ -278,7 +293,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 // For rows that are too long, or not aligned: two kernels that read both tensors.
 
 // [input_gradient] one block, one row
-template <typename scalar_t, typename weight_t, int kWidth>
+template <typename scalar_t, typename weight_t, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
     const scalar_t* __restrict__ input, int64_t input_stride,
@@ -287,31 +302,34 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
     accumulate_t<scalar_t> inverse_hidden) {
   using acc_t = accumulate_t<scalar_t>;
+  constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
 
   const int64_t row = row_of_block();
   if (row >= rows) return;
-  const auto* dy = reinterpret_cast<const Input*>(grad + row * grad_stride);
-  const auto* x = reinterpret_cast<const Input*>(input + row * input_stride);
-  const auto* w = reinterpret_cast<const Weight*>(weight);
-  const auto* more = reinterpret_cast<const Input*>(added + row * hidden);
-  auto* dx = reinterpret_cast<Input*>(grad_input + row * hidden);
-  const int64_t vectors = hidden / kWidth;
+  const scalar_t* dy = grad + row * grad_stride;
+  const scalar_t* x = input + row * input_stride;
+  const Columns<kWidth, kAligned> columns(x, hidden);
+  bool open = columns.is_open(input, row, rows, input_stride) &&
+              columns.is_open(grad, row, rows, grad_stride);
+  if (added != nullptr) open = open && columns.is_open(added, row, rows, hidden);
+  const int64_t vectors = columns.vectors();
 
   acc_t product = 0;
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    product += products(dy[i], weight_at(w, i), x[i]);
+    const auto weights = weight_at(columns, weight, i);
+    product += products(columns.only_inside(i, columns.load(dy, i, open)), weights,
+                        columns.only_inside(i, columns.load(x, i, open)));
   }
   const acc_t mean_product = block_sum(product) * inverse_hidden;
 
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input grads = dy[i], inputs = x[i];
-    const Weight weights = weight_at(w, i);
+    const Input grads = columns.load(dy, i, open), inputs = columns.load(x, i, open);
+    const auto weights = weight_at(columns, weight, i);
     Input addends{}, stored;
-    if (added != nullptr) addends = more[i];
+    if (added != nullptr) addends = columns.load(added + row * hidden, i, open);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       acc_t result = input_gradient(
@@ -320,7 +338,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
       if (added != nullptr) result += static_cast<acc_t>(addends.data[j]);
       stored.data[j] = static_cast<scalar_t>(result);
     }
-    dx[i] = stored;
+    columns.store(grad_input + row * hidden, i, stored);
   }
 }
 // [/input_gradient]

@@ -60,9 +60,9 @@ def test_stale_recording_is_labelled(tmp_path, monkeypatch, change, is_stale):
 def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monkeypatch):
     source, measured = tmp_path / "source", []
 
-    def run(command: list, env: dict, check: bool) -> None:
-        assert check
-        measured.append(command[1].name)
+    def run(command: str, env: dict, check: bool, shell: bool, cwd: Path) -> None:
+        assert (check, shell, cwd) == (True, True, tmp_path)
+        measured.append(command)
         Path(env["RECORD_DATA"]).write_text(json.dumps(made_up().data))
 
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -74,11 +74,30 @@ def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monke
     source.touch()
     assert "measured here" in repr(results.read("toy"))
     results.read("toy")
-    assert measured == ["toy.py"]
+    assert measured == ["measure"]
     later = source.stat().st_mtime + 1000
     os.utime(source, (later, later))
     results.read("toy")
-    assert measured == ["toy.py", "toy.py"]
+    assert measured == ["measure", "measure"]
+
+
+def test_several_recordings_are_read_as_one(tmp_path, monkeypatch):
+    entries = {}
+    for name, copy in (("one", 2), ("two", 3)):
+        entry = record.Entry(f"benchmark_{name}_h200", "measure", ())
+        data = made_up(row(name, 1)).data | {"copy": copy, "seed": copy}
+        entries[entry.name] = entry
+        recording = {"command": "measure", "date": "2026-01-02", "sources": {}}
+        (tmp_path / f"{entry.name}.json").write_text(
+            json.dumps(recording | {"data": data})
+        )
+    monkeypatch.setattr(record, "manifest", lambda: entries)
+    monkeypatch.setattr(record, "RECORDINGS", tmp_path)
+    monkeypatch.setattr(results.torch.cuda, "is_available", lambda: False)
+    both = results.read("one", "two")
+    assert [each["contender"] for each in both.rows] == ["one", "two"]
+    assert both.data["copy"] == 3
+    assert "shapes: 2, 3" in repr(both)
 
 
 VERDICTS = [

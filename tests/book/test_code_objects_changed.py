@@ -28,8 +28,8 @@ MUTANTS = {
     ),
     "rows copied by bytes": (
         "rms_norm/rms_norm_backward.h",
-        r"inputs\[k\] = row_x\[i\]",
-        "__builtin_memcpy(&inputs[k], row_x + i, sizeof(inputs[k]))",
+        r"inputs\[k\] = pack\(\*columns.at\(row_x, i\)\),",
+        "__builtin_memcpy(&inputs[k], row_x + 8 * i, sizeof(inputs[k])),",
     ),
 }
 # One is enough to notice a fault in, and each takes a second or two to compile.

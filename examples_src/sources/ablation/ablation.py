@@ -71,6 +71,10 @@ VARIANTS = {
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
     "hints for loads": [PLAIN_LOAD],
     "hints for stores": [PLAIN_STORE],
+    "vectors of rows that begin anywhere": [
+        (f"{FORWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
+        (f"{BACKWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
+    ],
     "vectors as they came": [
         ("vectors.h", 'asm volatile("" : "+r"(word));', ";"),
     ],
@@ -93,12 +97,12 @@ VARIANTS = {
     ],
 }
 # [/variants]
-# Tuned and untuned: short and long rows, few and many.
+# Tuned and untuned, short and long rows, few and many; the last begin anywhere.
 SHAPES = [
     (1, 4096), (16, 4096), (64, 4096), (250, 8192), (777, 3584), (1670, 1152),
     (262144, 128), (100000, 576), (32768, 1024), (32768, 4096), (12345, 7168),
     (8192, 8192), (16384, 5120), (5000, 12288), (4096, 16384), (2048, 32768),
-    (1002, 65536),
+    (1002, 65536), (67802, 643), (10065, 7503),
 ]  # fmt: skip
 
 

@@ -28,7 +28,8 @@ SHORT, WIDEST_BLOCK = 512, 8192
 # adding up their sums costs little.
 BACKWARD_WARPS = 4096
 # Elements of a long row that a program of backward takes.
-LONG_ROW_BLOCK = 4096
+LONG_ROW_BLOCK = 2048
+VECTOR = 16  # Triton loads vectors if it knows that rows begin at multiples of so many
 
 
 # [forward]
@@ -221,15 +222,22 @@ def _tile_of(hidden: int) -> dict[str, int]:
     return {"PIECES": pieces, "ROWS": rows, "BLOCK": block, "num_warps": warps}
 
 
-def _backward_tile_of(input: Tensor, block: int) -> dict[str, int]:
+def _backward_tile_of(input: Tensor) -> dict[str, int | bool]:
     """Rows, elements and warps of a program of backward: fewer, since it keeps more."""
+    hidden = input.shape[-1]
+    # Rows that begin anywhere are loaded element by element, which takes registers.
+    begins_anywhere = hidden % VECTOR > 0
+    block = block_of(hidden)
+    if hidden > block or (begins_anywhere and block > WIDEST_BLOCK):
+        block = LONG_ROW_BLOCK
     rows = max(1, TILE // 2 // block)
     warps = _warps_of_vectors(rows * block) if rows > 1 else warps_of(block)
     tile = {"ROWS": rows, "BLOCK": block, "num_warps": warps}
     # So that an NVIDIA multiprocessor holds 32 warps. Rows in fp32 would spill.
-    if torch.version.hip is None and input.element_size() < 4:
+    narrow = input.element_size() < 4 and not begins_anywhere
+    if torch.version.hip is None and narrow:
         tile["maxnreg"] = 64
-    return tile
+    return tile | {"ONE_BLOCK": hidden <= block}
 
 
 def _warps_of_vectors(elements: int) -> int:
@@ -277,16 +285,14 @@ def rms_norm_backward(
     rows, hidden = rows_of(input)
     if rows == 0:
         return grad_input, rrms.new_zeros((0,) if weight is None else weight.shape)
-    block = block_of(hidden)
-    one_block = hidden <= block
-    tile = _backward_tile_of(input, block if one_block else LONG_ROW_BLOCK)
+    tile = _backward_tile_of(input)
     columns = triton.cdiv(hidden, tile["BLOCK"])  # programs side by side on a row
     programs = max(1, BACKWARD_WARPS // (tile["num_warps"] * columns))
     tiles = triton.cdiv(triton.cdiv(rows, tile["ROWS"]), programs)  # of a program
     per_chunk = tiles * tile["ROWS"]
     chunks = triton.cdiv(rows, per_chunk)
     partial = rrms.new_empty((0,) if weight is None else (chunks, hidden))
-    means = None if one_block else torch.empty_like(rrms)
+    means = None if tile["ONE_BLOCK"] else torch.empty_like(rrms)
     weight = _contiguous(weight)
     has_weight = weight is not None
     with device_of(input):
@@ -298,7 +304,7 @@ def rms_norm_backward(
         rms_norm_backward_kernel[(columns, chunks)](
             grad, input, weight, rrms, means, grad_input, partial,
             rows, hidden, per_chunk,
-            HAS_WEIGHT=has_weight, ONE_BLOCK=one_block, **tile,
+            HAS_WEIGHT=has_weight, **tile,
         )  # fmt: skip
     return grad_input, partial if weight is None else partial.sum(0)
 

@@ -1,0 +1,130 @@
+// The elements of a row as vectors, for a row that may begin anywhere in memory.
+#pragma once
+
+#include <type_traits>
+
+#include "vectors.h"
+
+namespace opbook {
+
+// Elements of a vector that a thread loads or stores at once.
+template <typename T>
+constexpr int kElements = kVectorBytes / sizeof(T);
+
+#if defined(OPBOOK_GPU_COMPILER)
+
+// [columns]
+// Cuts a row where a vector of memory begins. If rows are aligned (kAligned), they have
+// whole vectors only. Otherwise the first and the last vector are parts of one. In an
+// open row these are read as they are, with elements of the rows beside it, so that all
+// loads are in flight together.
+template <int kWidth, bool kAligned>
+struct Columns {
+  int64_t count;  // elements of the row
+  int shift;      // elements of the first vector that lie in front of the row
+
+  template <typename T>
+  __device__ Columns(const T* row, int64_t count)
+      : count(count),
+        shift(kAligned || count == 0
+                  ? 0
+                  : reinterpret_cast<uintptr_t>(row) % kVectorBytes / sizeof(T)) {}
+
+  __device__ int64_t vectors() const { return (shift + count + kWidth - 1) / kWidth; }
+
+  // So many, wherever the row begins.
+  static int64_t most_vectors(int64_t count) {
+    return (count + (kAligned ? 0 : 2 * (kWidth - 1))) / kWidth;
+  }
+
+  // Whether a row of a matrix is open: its vectors are aligned, and it lies between
+  // other rows, without gaps. If those are written meanwhile, it is not.
+  template <typename T>
+  __device__ bool is_open(const T* matrix, int64_t row, int64_t rows,
+                          int64_t stride) const {
+    return kAligned || (row > 0 && row < rows - 1 && stride == count &&
+                        count >= kWidth && is_aligned(matrix + row * stride - shift));
+  }
+
+  // Vector i of an open row of any tensor. Outside the row it has anything.
+  template <typename T, typename Index>
+  __device__ const Vector<T, kWidth>* at(const T* row, Index i) const {
+    return reinterpret_cast<const Vector<T, kWidth>*>(row + first_of(i));
+  }
+
+  // Vector i of any row, element by element. Outside the row it has zeros.
+  template <typename T, typename Index>
+  __device__ Vector<T, kWidth> elements(const T* row, Index i) const {
+    Vector<T, kWidth> vector;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const Index place = first_of(i) + j;
+      vector.data[j] = is_inside(place) ? row[place] : static_cast<T>(0.0f);
+    }
+    return vector;
+  }
+
+  template <typename T, typename Index>
+  __device__ Vector<T, kWidth> load(const T* row, Index i, bool open) const {
+    return kAligned || open ? *at(row, i) : elements(row, i);
+  }
+
+  // The same vector, with zeros outside the row.
+  template <typename T, typename Index>
+  __device__ Vector<T, kWidth> only_inside(Index i, Vector<T, kWidth> vector) const {
+    if (!is_whole(i)) {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        if (!is_inside(first_of(i) + j)) vector.data[j] = static_cast<T>(0.0f);
+      }
+    }
+    return vector;
+  }
+
+  // Elements outside the row are not written.
+  template <typename T, typename Index, typename... Cache>
+  __device__ void store(T* row, Index i, Vector<T, kWidth> vector,
+                        const Cache&... l2) const {
+    T* const to = row + first_of(i);
+    if (is_whole(i) && (kAligned || is_aligned(to))) {
+      auto* whole = reinterpret_cast<Vector<T, kWidth>*>(to);
+      if constexpr (sizeof...(l2) == 0) {
+        *whole = vector;
+      } else {
+        (l2.store(whole, vector), ...);
+      }
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      if (is_inside(first_of(i) + j)) to[j] = vector.data[j];
+    }
+  }
+
+ private:
+  __device__ static bool is_aligned(const void* pointer) {
+    return reinterpret_cast<uintptr_t>(pointer) % kVectorBytes == 0;
+  }
+
+  template <typename Index>
+  __device__ Index first_of(Index i) const {
+    return i * kWidth - shift;
+  }
+
+  template <typename Index>
+  __device__ bool is_inside(Index place) const {
+    return static_cast<std::make_unsigned_t<Index>>(place) <
+           static_cast<std::make_unsigned_t<Index>>(count);
+  }
+
+  template <typename Index>
+  __device__ bool is_whole(Index i) const {
+    return kAligned ||
+           (first_of(i) >= 0 && first_of(i) + kWidth <= static_cast<Index>(count));
+  }
+};
+// [/columns]
+
+#endif  // OPBOOK_GPU_COMPILER
+
+}  // namespace opbook
