@@ -66,11 +66,24 @@ class Results:
         return "\n".join(sorted(lines)) or "everyone took part"
 
 
-def read(name: str) -> Results:
-    """The results of benchmarks/gpu/NAME.py."""
-    entry = record.manifest()[f"benchmark_{name}_h200"]
+def read(*names: str) -> Results:
+    """The results of the recordings benchmark_NAME_h200, as those of one run."""
+    parts = [_read(f"benchmark_{name}_h200") for name in names]
+    data = dict(parts[0].data)
+    data["rows"] = [row for part in parts for row in part.rows]
+    data["absent"] = [row for part in parts for row in part.data["absent"]]
+    if "copy" in data:
+        data["copy"] = max(part.data["copy"] for part in parts)
+    seeds = [str(part.data["seed"]) for part in parts if "seed" in part.data]
+    if seeds:
+        data["seed"] = ", ".join(seeds)
+    return Results(data, "\n".join(dict.fromkeys(part.origin for part in parts)))
+
+
+def _read(name: str) -> Results:
+    entry = record.manifest()[name]
     if torch.cuda.is_available():
-        file = _measured(name, record.files(entry.sources))
+        file = _measured(entry)
         return Results(json.loads(file.read_text()), "measured here")
     if not entry.file.exists():
         raise FileNotFoundError(
@@ -84,15 +97,14 @@ def read(name: str) -> Results:
     return Results(recording["data"], origin)
 
 
-def _measured(name: str, sources: list[Path]) -> Path:
+def _measured(entry: record.Entry) -> Path:
     """A file with results of this machine, no older than what they depend on."""
-    file = ROOT / "build" / "benchmarks" / f"{name}.json"
-    newest = max(path.stat().st_mtime for path in sources)
+    file = ROOT / "build" / "benchmarks" / f"{entry.name}.json"
+    newest = max(path.stat().st_mtime for path in record.files(entry.sources))
     if not file.exists() or file.stat().st_mtime < newest:
         file.parent.mkdir(parents=True, exist_ok=True)
-        script = Path(__file__).with_name(f"{name}.py")
         environment = os.environ | {"RECORD_DATA": str(file)}
-        subprocess.run([sys.executable, script], env=environment, check=True)
+        subprocess.run(entry.command, shell=True, cwd=ROOT, env=environment, check=True)
     return file
 
 

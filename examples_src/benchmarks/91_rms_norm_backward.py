@@ -19,7 +19,7 @@ sys.path.insert(0, str(folder))
 import charts
 import results
 
-rms_norm = results.read("rms_norm")
+rms_norm = results.read("rms_norm_backward")
 TASKS = ("backward", "drawn backward")
 print(rms_norm)
 print(charts.summary(rms_norm, *TASKS))

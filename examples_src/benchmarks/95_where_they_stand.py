@@ -20,7 +20,8 @@ import charts
 import matplotlib.pyplot as plt
 import results
 
-rms_norm, linear_gelu = results.read("rms_norm"), results.read("linear_gelu")
+rms_norm = results.read("rms_norm", "rms_norm_backward")
+linear_gelu = results.read("linear_gelu")
 print(rms_norm)
 
 # %%
