@@ -108,8 +108,8 @@ def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch, hidden):
 
 
 @pytest.mark.parametrize("hidden", [128, 127])
-def test_rms_norm_backward_of_many_rows_that_never_begin_alike(launch, hidden):
-    """Of the rows of a thread, each is cut in another place: no kernel keeps sums."""
+def test_rms_norm_backward_of_many_rows_with_gaps(launch, hidden):
+    """Each row begins in another place of a vector than the one before."""
     input, grad = torch.randn(300, 129).half()[:, :hidden], torch.randn(300, hidden)
     check_rms_norm_backward(launch, grad.half(), input, torch.randn(hidden))
 
