@@ -14,10 +14,11 @@ constexpr int kElements = kVectorBytes / sizeof(T);
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [columns]
-// Cuts a row where a vector of memory begins. If rows are aligned (kAligned), they have
-// whole vectors only. Otherwise the first and the last vector are parts of one. In an
-// open row these are read as they are, with elements of the rows beside it, so that all
-// loads are in flight together.
+// Cuts a row into vectors where memory has them: at multiples of kVectorBytes. Aligned
+// rows (kAligned) begin and end there. Of other rows, the first and the last vector may
+// lie outside the row in part, and belong in part to the rows beside it. If a row is
+// open, these two are loaded whole, so that all loads are in flight together. Of any
+// other row, each element is loaded by itself.
 template <int kWidth, bool kAligned>
 struct Columns {
   int64_t count;  // elements of the row
@@ -32,13 +33,15 @@ struct Columns {
 
   __device__ int64_t vectors() const { return (shift + count + kWidth - 1) / kWidth; }
 
-  // So many, wherever the row begins.
+  // The most vectors that a row of so many elements has, wherever it begins.
   static int64_t most_vectors(int64_t count) {
     return (count + (kAligned ? 0 : 2 * (kWidth - 1))) / kWidth;
   }
 
-  // Whether a row of a matrix is open: its vectors are aligned, and it lies between
-  // other rows, without gaps. If those are written meanwhile, it is not.
+  // Whether a row of a matrix is open. It has to lie between other rows, without gaps,
+  // so that its vectors hold elements of the matrix only. Its vectors must be aligned,
+  // which they need not be in another matrix than the one that was cut. The caller has
+  // to ask whether the rows beside it are written meanwhile, as they are in place.
   template <typename T>
   __device__ bool is_open(const T* matrix, int64_t row, int64_t rows,
                           int64_t stride) const {
@@ -46,7 +49,8 @@ struct Columns {
                         count >= kWidth && is_aligned(matrix + row * stride - shift));
   }
 
-  // Vector i of an open row of any tensor. Outside the row it has anything.
+  // Where vector i of an open row is, in any tensor. Its elements outside the row are
+  // those of the rows beside it.
   template <typename T, typename Index>
   __device__ const Vector<T, kWidth>* at(const T* row, Index i) const {
     return reinterpret_cast<const Vector<T, kWidth>*>(row + first_of(i));
@@ -81,7 +85,8 @@ struct Columns {
     return vector;
   }
 
-  // Elements outside the row are not written.
+  // Stores a vector, but none of its elements outside the row: another thread writes
+  // those. `row` may begin in another place of a vector than the row that was cut.
   template <typename T, typename Index, typename... Cache>
   __device__ void store(T* row, Index i, Vector<T, kWidth> vector,
                         const Cache&... l2) const {

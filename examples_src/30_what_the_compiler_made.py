@@ -51,9 +51,9 @@ if not code:
 #   has 1024 threads at most. ``few_rows_kernel<256, ...>`` has blocks of 256 threads.
 # - The dtypes of the input and of the weight.
 #
-# Each form also exists for rows that are not aligned. The list leaves those out, and
-# what all other names have in common: ``true`` for aligned rows, and ``NoResidual``,
-# which says that this is not ``add_rms_norm``.
+# Most forms also exist for rows that are not aligned. The list leaves those kernels
+# out. It also leaves two words out of the other names: ``true``, for aligned rows, and
+# ``NoResidual``, which says that this is not ``add_rms_norm``.
 
 
 def short(name: str) -> str:

@@ -82,6 +82,8 @@ __device__ inline Vector<weight_t, kWidth> ones() {
   return vector;
 }
 
+// Vector i of the weight, cut as the row is. All rows share the weight, so if they are
+// not aligned, it is aligned for few of them: each element is loaded by itself.
 template <typename weight_t, int kWidth, bool kAligned, typename Index>
 __device__ inline Vector<weight_t, kWidth> weight_at(
     const Columns<kWidth, kAligned>& columns, const weight_t* weight, Index i) {
@@ -230,8 +232,9 @@ constexpr bool is_wide() {
   return sizeof(weight_t) > sizeof(scalar_t) || sizeof(scalar_t) > sizeof(float);
 }
 
-// Fewer blocks where a thread needs more registers, or where there is less room. HIP
-// counts waves of a SIMD instead: on CDNA that is the same.
+// Fewer blocks where a thread needs more registers, as it does for rows that are not
+// aligned, or where there is less room. HIP counts waves of a SIMD instead: on CDNA
+// that is the same.
 template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
 constexpr int blocks_at_least() {
   constexpr int kMost = kResidentThreads / Form::kThreads;
@@ -338,8 +341,9 @@ template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
-// takes no rows without a weight, gives the cache no hints, and converts every element
-// once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
+// takes only aligned rows, and only with a weight, gives the cache no hints, and
+// converts every element once. It has the parameters of rms_norm_kernel, and leaves two
+// of them unused.
 template <int kThreads, typename scalar_t, typename weight_t, typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
     rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
@@ -402,7 +406,8 @@ constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
 
 // The weight stays in registers for all rows, and the next row is on its way while the
-// cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread.
+// cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
+// two leave 128: for rows that are not aligned, or a weight wider than the input.
 template <typename scalar_t, typename weight_t, bool kAligned>
 __global__ void __launch_bounds__(kClusterThreads,
                                   !kAligned || sizeof(weight_t) > sizeof(scalar_t) ? 2

@@ -20,8 +20,9 @@ struct Plan {
 };
 
 // [plan]
-// Blocks that walk through the rows, as many as a GPU holds at once. All rows of a
-// thread begin in the same place of a vector if `alike` blocks further one does.
+// Blocks that walk through the rows, as many as a GPU holds at once. If a thread gets
+// several rows, the number of blocks is a multiple of `alike`, for rows that are not
+// aligned the elements of a vector. So all rows of a thread are cut in the same places.
 Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows,
                int64_t alike) {
   const dim3 block = block_of_rows(threads_of_row, kSharedThreads);
@@ -72,7 +73,7 @@ Plan plan_for(int64_t rows, int64_t hidden) {
 
 template <typename scalar_t>
 int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
-  // Only the launcher knows the addresses.
+  // Only the launcher knows the addresses, and so whether the rows are aligned.
   return std::max(plan_for<scalar_t, true>(rows, hidden).chunks,
                   plan_for<scalar_t, false>(rows, hidden).chunks);
 }
@@ -121,7 +122,8 @@ const char* launch_rms_norm_backward(
   const int64_t step = plan.chunks * plan.block.y;  // rows to a thread's next one
   const bool alike = rows <= step || step * input_stride % kWidth == 0;
   const bool fused = plan.kernel != Kernel::kAnyRow && (aligned || alike);
-  // Rows that are not aligned have one kernel, which adds what there is.
+  // For rows that are not aligned one kernel is compiled, whether something is added or
+  // not.
   const auto kernel_of_both =
       !aligned ? fused_kernel<scalar_t, weight_t, true, false>(plan.kernel)
       : added  ? fused_kernel<scalar_t, weight_t, true, true>(plan.kernel)

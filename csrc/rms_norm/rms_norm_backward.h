@@ -15,7 +15,7 @@ OPBOOK_HOST_DEVICE inline acc_t input_gradient(acc_t weighted_grad, acc_t input,
 }
 // [/math]
 
-// First row of a chunk; chunk `chunks` begins behind the last row.
+// First row of a chunk; chunk `chunks` begins past the last row.
 OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
                                             int64_t rows) {
   return rows / chunks * chunk + (chunk < rows % chunks ? chunk : rows % chunks);
@@ -23,7 +23,8 @@ OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
 
 // [launcher]
 // How many partial sums of the weight's gradient the current device needs at most. It
-// depends on the shape and on the device alone.
+// depends on the shape and on the device alone, so it is enough for rows that begin
+// anywhere.
 template <typename scalar_t>
 int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden);
 
@@ -56,7 +57,8 @@ __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads
   return sum;
 }
 
-// Vector i of a chunk. The only one is the gradient; sum_chunks_kernel adds up many.
+// Stores vector i of a chunk of sums. If there is one chunk, it is the gradient;
+// otherwise sum_chunks_kernel adds up the chunks.
 template <typename acc_t, typename weight_t, int kWidth, bool kAligned>
 __device__ inline void store_chunk(const Columns<kWidth, kAligned>& columns,
                                    Vector<acc_t, kWidth> sums, int i, int64_t chunk,
@@ -148,7 +150,8 @@ constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is on its way while this one is added up. kAdded, whether
-// something may be added, is a constant, because the registers are all taken.
+// something may be added, is a constant, because the registers are all taken. What is
+// added to rows that are not aligned is loaded element by element, as is their weight.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
           bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
@@ -226,7 +229,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
        ++turn, row += row_step) {
-    // Threads whose row is behind the last one still take part in the sum.
+    // Threads whose row is past the last one still take part in the sum.
     const bool has_row = row < rows;
     acc_t product = 0;
     if (has_row) {
@@ -290,7 +293,8 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 }
 // [/fused]
 
-// For rows that are too long, or not aligned: two kernels that read both tensors.
+// For rows that are too long for the registers of a block or a cluster, or too many to
+// count in an int: two kernels that read both tensors.
 
 // [input_gradient] one block, one row
 template <typename scalar_t, typename weight_t, bool kAligned>

@@ -73,9 +73,11 @@ charts.time_table(rms_norm, "backward", shapes)
 # %%
 # Why not sooner? A target in microseconds holds for one machine on one day: the clock
 # also sees how soon a kernel starts and ends, and that differs between two machines of
-# the same kind. So look at kernels side by side. The first does nothing. The second,
-# ``neg``, reads and writes the same rows, without a weight, and adds nothing up.
-# ``ncu`` takes the time of the kernel alone and says what a warp waits for in it:
+# the same kind. In the recording below, a kernel that does nothing already takes as
+# long as the target of forward. So look at kernels side by side. The first does
+# nothing. The second, ``neg``, reads and writes the same rows, without a weight, and
+# adds nothing up. ``ncu`` takes the time of the kernel alone and says what a warp waits
+# for in it:
 #
 # - *memory*: the row and the weight.
 # - *code*: instructions, and constants like the kernel's parameters. They come from
@@ -88,14 +90,16 @@ charts.time_table(rms_norm, "backward", shapes)
 #
 # .. recorded:: few_rows_h200
 #
-# The last lines time one call at eight places of a turn. On some machines the time
-# depends on the place if Python queues the whole turn at once, by more than ``neg`` and
-# ``rms_norm`` differ. It does not if Python waits for each call before it launches the
-# next. So the clock of the benchmarks waits.
+# The last lines check the clock. In a turn, each contender is called once, and these
+# lines time one call at eight places of a turn: *queued* if Python launches the whole
+# turn at once, *waited for* if it waits for each call before it launches the next. If
+# the time depended on the place, it would depend on who comes before. Here it does not,
+# in either line, by more than ``neg`` and ``rms_norm`` differ.
 #
-# The clock also draws the order of each turn by lot, and keeps the last results alive,
-# so that each call writes to another place. Then nobody always follows the same
-# contender, and nobody has a slow place in memory for itself.
+# The clock of the benchmarks waits for each call. It also draws the order of each turn
+# by lot, and keeps the last results alive, so that each call writes to another place.
+# Then nobody always follows the same contender, and nobody has a slow place in memory
+# for itself.
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
 # be shortened is the code, and the way to the sum. So few rows have kernels of their
