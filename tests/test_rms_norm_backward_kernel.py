@@ -101,7 +101,7 @@ def test_rms_norm_backward_of_many_rows(launch, rows, hidden):
         check_rms_norm_backward(launch, grad, input, weight, added)
 
 
-@pytest.mark.parametrize("hidden", [4 * 2052, 4 * 2052 + 1])
+@pytest.mark.parametrize("hidden", [4 * 2052, 4 * 2052 + 1, 4 * 4104])
 def test_rms_norm_backward_of_a_row_too_long_for_the_registers(launch, hidden):
     input, grad, added = torch.randn(3, 2, hidden)
     check_rms_norm_backward(launch, grad, input, torch.randn(hidden), added)
@@ -112,6 +112,27 @@ def test_rms_norm_backward_of_many_rows_with_gaps(launch, hidden):
     """Each row begins in another place of a vector than the one before."""
     input, grad = torch.randn(300, 129).half()[:, :hidden], torch.randn(300, hidden)
     check_rms_norm_backward(launch, grad.half(), input, torch.randn(hidden))
+
+
+@pytest.mark.parametrize("name", ["grad", "input"])
+def test_rms_norm_backward_of_rows_beside_a_nan(launch, name):
+    """Rows of 33 elements share vectors with their neighbours."""
+    operands = {"grad": torch.randn(5, 33), "input": torch.randn(5, 33)}
+    operands[name][2] = torch.nan
+    grad, input = operands.values()
+    rrms, weight = torch.ones(5), torch.ones(33)
+    grad_input, grad_weight = torch.empty(5, 33), torch.empty(33)
+    arguments = grad, 33, input, 33, weight, rrms, None, grad_input
+    launch(
+        "rms_norm_backward",
+        *arguments,
+        torch.empty(5, 33),
+        grad_weight,
+        5,
+        33,
+        folder="rms_norm",
+    )
+    assert grad_input.isnan().any(1).tolist() == [False, False, True, False, False]
 
 
 def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
