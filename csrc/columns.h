@@ -53,7 +53,7 @@ struct Columns {
   // those of the rows beside it.
   template <typename T, typename Index>
   __device__ const Vector<T, kWidth>* at(const T* row, Index i) const {
-    return reinterpret_cast<const Vector<T, kWidth>*>(row + first_of(i));
+    return reinterpret_cast<const Vector<T, kWidth>*>(row - shift) + i;
   }
 
   // Vector i of any row, element by element. Outside the row it has zeros.

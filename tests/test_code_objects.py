@@ -92,11 +92,6 @@ def shares_a_row(function: str, numbers: list[int]) -> bool:
     return function == "rms_norm_cluster_kernel" or (is_backward and numbers[1] > 1)
 
 
-def may_spill(function: str, chip: Chip) -> int:
-    """Bytes. For sm_80 alone, the compiler computes addresses in spilled registers."""
-    return 52 if (function, chip) == ("rms_norm_backward_kernel", AMPERE) else 0
-
-
 def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[str]:
     words = re.findall(r"\w+", kernel.name)
     function, *arguments = [word for word in words if word != "unsigned"]
@@ -127,7 +122,7 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     # Rows that begin anywhere need more registers, and some spill.
     flags = [word == "true" for word in arguments if word in ("true", "false")]
     is_aligned = flags[-1] if flags else True
-    if is_aligned and kernel.spill_bytes > may_spill(function, chip):
+    if is_aligned and kernel.spill_bytes:
         found.append(f"spills {kernel.spill_bytes} bytes per thread")
     if kernel.generic_accesses:
         found.append(f"{kernel.generic_accesses} accesses through generic pointers")
@@ -139,7 +134,7 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
         if not kernel.wide_loads and sizes[0] == 2:
             found.append("no 16-byte loads of the vectors inside a row")
     elif needs:
-        wide = bool(flags) or "few_rows" in function or sizes[0] * numbers[-1] == 16
+        wide = bool(flags) or sizes[0] * numbers[-1] == 16
         kept_loads = needs.kept_loads + ("Residual" in arguments)
         wide_loads = needs.wide_loads
         if needs.kept_loads and numbers[0]:

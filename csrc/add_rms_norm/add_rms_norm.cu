@@ -18,11 +18,9 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                        rows_are_aligned(residual, residual_stride, rows) &&
                        rows_are_aligned(output, hidden, rows) &&
                        rows_are_aligned(sum, hidden, rows);
-  const int64_t vectors = aligned ? Columns<kWidth, true>::most_vectors(hidden)
-                                  : Columns<kWidth, false>::most_vectors(hidden);
   const auto [kernel, block] =
-      aligned ? rms_norm_form<scalar_t, weight_t, true, Added>(rows, vectors, weight)
-              : rms_norm_form<scalar_t, weight_t, false, Added>(rows, vectors, weight);
+      aligned ? rms_norm_form<scalar_t, weight_t, true, Added>(rows, hidden, weight)
+              : rms_norm_form<scalar_t, weight_t, false, Added>(rows, hidden, weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, Added{residual, residual_stride, sum}, weight, output,
       hidden, rrms, rows, hidden, acc_t(1) / static_cast<acc_t>(hidden),

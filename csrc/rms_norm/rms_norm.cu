@@ -37,7 +37,7 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, block] =
-      rms_norm_form<scalar_t, weight_t, kAligned, NoResidual>(rows, vectors, weight);
+      rms_norm_form<scalar_t, weight_t, kAligned, NoResidual>(rows, hidden, weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, NoResidual{}, weight, output, output_stride, rrms, rows,
       hidden, inverse_hidden, static_cast<acc_t>(eps), keep);

@@ -341,10 +341,11 @@ template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
-// takes only aligned rows, and only with a weight, gives the cache no hints, and
-// converts every element once. It has the parameters of rms_norm_kernel, and leaves two
-// of them unused.
-template <int kThreads, typename scalar_t, typename weight_t, typename Added>
+// takes only rows with a weight, gives the cache no hints, and converts every element
+// once. Rows that are not aligned it takes element by element, that is, in vectors of
+// one. It has the parameters of rms_norm_kernel, and leaves two of them unused.
+template <int kThreads, typename scalar_t, typename weight_t, int kWidth,
+          typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
     rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
                              const weight_t* __restrict__ weight, scalar_t* output,
@@ -354,7 +355,6 @@ __global__ void __launch_bounds__(kThreads, 1)
                              accumulate_t<scalar_t> inverse_hidden,
                              accumulate_t<scalar_t> eps, Keep /*keep*/) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   using Weight = Vector<weight_t, kWidth>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
@@ -475,22 +475,25 @@ int places(int64_t vectors) {
   return Form::kKept * block_of<Form>(vectors).x;
 }
 
-// Which kernel rows of so many vectors take, in which form, and with which block.
+// Which kernel rows of so many elements take, in which form, and with which block.
 template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
-auto rms_norm_form(int64_t rows, int64_t vectors, bool has_weight) {
+auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   constexpr bool kAdds = !std::is_empty_v<Added>;
+  constexpr int kWidth = kElements<scalar_t>;
+  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const auto in_form = [&]<typename Form>(Form) {
     return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kAligned, Added>,
                   block_of<Form>(vectors)};
   };
-  if constexpr (kAligned) {
-    constexpr int kFew = 512 / kFewRowsKept<Added>, kMore = 2 * kFew;
-    if (rows <= kFewRows && has_weight && vectors <= kFewRowsKept<Added> * kMore) {
-      const auto few = rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, Added>;
-      const auto more = rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, Added>;
-      return vectors <= kFewRowsKept<Added> * kFew ? Launch{few, dim3(kFew)}
-                                                   : Launch{more, dim3(kMore)};
-    }
+  constexpr int kKept = kFewRowsKept<Added>, kFew = 512 / kKept, kMore = 2 * kFew;
+  constexpr int kFewWidth = kAligned ? kWidth : 1;
+  if (rows <= kFewRows && has_weight && hidden <= kKept * kMore * kFewWidth) {
+    const auto few =
+        rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kFewWidth, Added>;
+    const auto more =
+        rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kFewWidth, Added>;
+    return hidden <= kKept * kFew * kFewWidth ? Launch{few, dim3(kFew)}
+                                              : Launch{more, dim3(kMore)};
   }
   const bool is_short = vectors <= ShortRows::kVectors;
   if constexpr (!kAdds) {  // in these forms a residual would not fit the registers

@@ -118,10 +118,7 @@ const char* launch_rms_norm_backward(
                             : plan_for<scalar_t, false>(rows, hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   acc_t* const sums = grad_weight ? partial : nullptr;
-
-  const int64_t step = plan.chunks * plan.block.y;  // rows to a thread's next one
-  const bool alike = rows <= step || step * input_stride % kWidth == 0;
-  const bool fused = plan.kernel != Kernel::kAnyRow && (aligned || alike);
+  const bool fused = plan.kernel != Kernel::kAnyRow;
   // For rows that are not aligned one kernel is compiled, whether something is added or
   // not.
   const auto kernel_of_both =

@@ -27,7 +27,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -416,13 +416,27 @@ def _derivatives(name: str, compare: Callable, **options: bool) -> None:
         try:
             # Fast mode is too coarse in fp32. In forward mode it passes arguments that
             # require a gradient, and some operators refuse only those.
-            slow = tolerances or "check_forward_ad" in options
+            forward = "check_forward_ad" in options
+            if forward:
+                _with_tangents(operator, arguments)  # refuses before any difference
+            slow = tolerances or forward
             fast = count > FEW_ELEMENTS and not slow
             compare(operator, arguments, fast_mode=fast, **options, **tolerances)
         except GradcheckError:
             raise
         except Exception as error:
             raise Refused(_line(error)) from error
+
+
+def _with_tangents(operator: Callable, arguments: tuple) -> None:
+    """One call of those that gradcheck makes in forward mode."""
+    with forward_ad.dual_level():
+        duals = arguments
+        for place, a in enumerate(arguments):
+            if isinstance(a, Tensor) and a.requires_grad:
+                dual = forward_ad.make_dual(a.detach(), torch.ones_like(a))
+                duals = _replaced(duals, place, dual)
+        operator(*duals)
 
 
 def _gradcheck(operator: Callable, arguments: tuple, **options: Any) -> bool:

@@ -1,9 +1,11 @@
 """The Python half of the backend: it builds the C++ half, and is ``torch.opbook``."""
 
+import hashlib
 import os
 import resource
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import torch
@@ -34,6 +36,20 @@ def build(folder: Path) -> dict[str, float]:
         seconds[name] = run(*FLAGS, *flags, "-c", source, "-o", built)
     seconds["link"] = run("-shared", *objects, "-o", folder / "backend.so", *LINK)
     return seconds
+
+
+def built() -> Path:
+    """The library of these sources, which one page of the book compiles for all."""
+    texts = [path.read_text() for path in sorted(SOURCES.glob("*.[ch]*"))]
+    compiler = subprocess.check_output([COMPILER, "--version"])
+    key = repr((torch.__version__, compiler, FLAGS, FILES, texts)).encode()
+    library = Path("build/backend", hashlib.sha256(key).hexdigest()[:16], "backend.so")
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir="build/backend") as folder:
+            build(Path(folder))
+            Path(folder, library.name).replace(library)  # others may compile it too
+    return library
 
 
 def run(*arguments: str | Path) -> float:
