@@ -81,10 +81,15 @@ def read(*names: str) -> Results:
 
 
 def _read(name: str) -> Results:
-    entry = record.manifest()[name]
     if torch.cuda.is_available():
-        file = _measured(entry)
+        file = _measured(record.manifest()[name])
         return Results(json.loads(file.read_text()), "measured here")
+    return recorded(name)
+
+
+def recorded(name: str) -> Results:
+    """The results of a recording, on any machine."""
+    entry = record.manifest()[name]
     if not entry.file.exists():
         raise FileNotFoundError(
             f"{entry.file.relative_to(ROOT)} is missing: on a GPU, run "

@@ -49,12 +49,22 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# Look at the lengths that are no multiple of eight, which have the largest ratios in
-# the recording of the H200. Such rows do not all begin at multiples of 16 bytes. The
-# kernels load the weight of such rows element by element, and the kernel for few rows
-# takes none of them: see :doc:`/explain/the_library_kernel`. The other cases of that
-# recording are short rows, of up to 1408 elements, and two shapes by the dirty clock
-# alone.
+# In the recording of the H200, look at the rows of 136 elements. They are 17 vectors of
+# 16 bytes each. Eight threads with three vectors each share such a row, and have room
+# for 24. See :doc:`/explain/the_library_kernel` for how a row is spread over threads.
+#
+# Another GPU has other ratios. This is the recording of an H100, which drew other
+# shapes:
+
+h100 = results.recorded("benchmark_rms_norm_h100")
+print(h100)
+print(charts.summary(h100, *TASKS))
+charts.behind_table(h100, *TASKS)
+
+# %%
+# The largest ratio there has a length that is no multiple of eight, so its rows do not
+# all begin at multiples of 16 bytes, and there are more of them than the kernel for few
+# rows takes. Their weight is loaded element by element.
 
 # %%
 # How it is measured
@@ -127,3 +137,5 @@ for task in TASKS:
 # .. dropdown:: What the run printed
 #
 #    .. recorded:: benchmark_rms_norm_h200
+#
+#    .. recorded:: benchmark_rms_norm_h100

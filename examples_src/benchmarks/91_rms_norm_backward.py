@@ -45,9 +45,10 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# In the recording of the H200, this is one drawn shape, by both clocks. Its rows have
-# an odd number of elements, so most of them do not begin at multiples of 16 bytes, and
-# their weight is loaded element by element: :doc:`/explain/the_library_kernel`.
+# In the recording of the H200, this is one drawn shape, by both clocks. Its few rows
+# have a length that is no multiple of eight, so most of them do not begin at multiples
+# of 16 bytes. The kernel for few rows does not take such rows here, as it does in
+# forward: :doc:`/explain/the_library_kernel`.
 
 # %%
 # The times, with a line from each median to the 95th percentile:

@@ -641,6 +641,10 @@ sources = ["csrc"]
 command = "echo both"
 sources = ["csrc/a.cu"]
 gpus = 2
+
+[other]
+command = "echo other"
+device = "H100"
 """
 RECORD = """
     from proof import record
@@ -660,8 +664,10 @@ def test_record_what_is_missing_or_stale(book, capfd):
     assert recording["data"] == {"rate": [1, 2]}
     assert recording["device"] == "NVIDIA H200"
     assert recording["sources"].keys() == {"csrc/a.cu"}
-    assert "skipped   pair: needs 2 GPUs, here: 1" in capfd.readouterr().out
-    assert not (book.root / "docs/recordings/pair.json").exists()
+    said = capfd.readouterr().out
+    assert "skipped   pair: needs 2 GPU, here: NVIDIA H200" in said
+    assert "skipped   other: needs 1 H100 GPU, here: NVIDIA H200" in said
+    assert [path.stem for path in file.parent.iterdir()] == ["bench"]
 
     book.in_proof(RECORD)
     assert "bench" not in capfd.readouterr().out

@@ -66,6 +66,7 @@ class Entry:
         command: a line for the shell.
         sources: files, patterns and folders whose change makes the recording stale.
         gpus: how many GPUs the command needs.
+        device: what the GPU's name contains; any GPU does if it is empty.
         plays: the gallery script or notebook that the command runs, if any.
     """
 
@@ -73,6 +74,7 @@ class Entry:
     command: str
     sources: tuple[str, ...]
     gpus: int = 1
+    device: str = ""
     plays: str = ""
 
     @property
@@ -237,9 +239,10 @@ def record_all(entries: list[Entry]) -> int:
     """Record each entry; return how many failed."""
     failed = 0
     for entry in entries:
-        here = len(machine()[0])
-        if entry.gpus > here:
-            print(f"skipped   {entry.name}: needs {entry.gpus} GPUs, here: {here}")
+        names, _ = machine()
+        if entry.gpus > len(names) or entry.device not in names[0]:
+            needs = " ".join(filter(None, [str(entry.gpus), entry.device, "GPU"]))
+            print(f"skipped   {entry.name}: needs {needs}, here: {', '.join(names)}")
             continue
         start = time.monotonic()
         try:
