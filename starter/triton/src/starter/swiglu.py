@@ -74,8 +74,9 @@ def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
     """Compute the same in PyTorch's operators, which have all derivatives."""
     dtype = torch.promote_types(gate.dtype, torch.float32)
     g, u = gate.to(dtype), up.to(dtype)
-    if limit is not None:
-        g, u = g.clamp(max=limit), u.clamp(-limit, limit)
+    if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
+        g = torch.where(g > limit, limit, g)
+        u = torch.where(u.abs() > limit, limit * u.sign(), u)
     return (torch.nn.functional.silu(g) * u).to(gate.dtype)
 
 
