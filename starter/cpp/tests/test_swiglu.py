@@ -21,8 +21,8 @@ def reference(gate, up, limit=None):
     """Compute in fp64 what the operator should return."""
     g, u = gate.double(), up.double()
     if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
-        g = torch.where(g > limit, limit, g)
-        u = torch.where(u.abs() > limit, limit * u.sign(), u)
+        g = g.masked_fill(g > limit, limit)
+        u = u.masked_fill(u > limit, limit).masked_fill(u < -limit, -limit)
     return (g * torch.sigmoid(g) * u).to(gate.dtype)
 
 
@@ -41,8 +41,10 @@ def check(gate, up, limit=None, operator=starter.swiglu):
     actual, expected = operator(gate, up, limit), reference(gate, up, limit)
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(gate)  # [autograd]
-    actual = torch.autograd.grad(actual, (gate, up), grad)
-    torch.testing.assert_close(actual, torch.autograd.grad(expected, (gate, up), grad))
+    expected = torch.autograd.grad(expected, (gate, up), grad)
+    for again in (True, False):  # with create_graph, PyTorch's operators compute it
+        result = torch.autograd.grad(actual, (gate, up), grad, create_graph=again)
+        torch.testing.assert_close(result, expected)
     # [/autograd]
 
 
@@ -50,8 +52,7 @@ def check(gate, up, limit=None, operator=starter.swiglu):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_reference(device, shape, dtype, limit):
-    gate, up = torch.randn(2, *shape, device=device, dtype=dtype)
-    check(gate, up, limit)
+    check(*torch.randn(2, *shape, device=device, dtype=dtype), limit)
 
 
 LAYOUTS = {
@@ -70,10 +71,9 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_any_strides(device, layout, dtype):
-    gate, up = torch.randn(2, 4, 2400, device=device, dtype=dtype)
-    strided = LAYOUTS[layout]
-    check(strided(gate), strided(up))
-    check(strided(gate), strided(up).contiguous())
+    gate, up = map(LAYOUTS[layout], torch.randn(2, 4, 2400, device=device, dtype=dtype))
+    check(gate, up)
+    check(gate, up.contiguous())
 
 
 def test_infinity_and_nan(device):
@@ -102,9 +102,8 @@ def test_wrong_arguments_are_refused(device, message):
 
 @pytest.mark.parametrize("other", ["meta", *DEVICES[1:]])
 def test_two_devices_are_refused(other):
-    x = torch.randn(3)
     with pytest.raises(RuntimeError, match="expected up on the device of the other"):
-        starter.swiglu(x, x.to(other))
+        starter.swiglu(torch.ones(3), torch.ones(3, device=other))
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])  # [autograd]
@@ -113,15 +112,6 @@ def test_first_and_second_derivatives(device, limit):
     arguments = gate.requires_grad_(), up.requires_grad_(), limit
     assert torch.autograd.gradcheck(starter.swiglu, arguments)
     assert torch.autograd.gradgradcheck(starter.swiglu, arguments)
-
-
-def test_a_number_equal_to_the_limit_keeps_its_gradient(device):
-    x = torch.full((3,), 0.5, device=device, requires_grad=True)
-    expected = torch.autograd.grad(starter.swiglu(x, x).sum(), x)
-    for by_composite in (False, True):
-        y = starter.swiglu(x, x, 0.5).sum()
-        actual = torch.autograd.grad(y, x, create_graph=by_composite)
-        torch.testing.assert_close(actual, expected)
 
 
 def test_forward_mode_is_refused(device):

@@ -21,8 +21,8 @@ def reference(gate, up, limit=None):
     """Compute in fp64 what the operator should return."""
     g, u = gate.double(), up.double()
     if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
-        g = torch.where(g > limit, limit, g)
-        u = torch.where(u.abs() > limit, limit * u.sign(), u)
+        g = g.masked_fill(g > limit, limit)
+        u = u.masked_fill(u > limit, limit).masked_fill(u < -limit, -limit)
     return (g * torch.sigmoid(g) * u).to(gate.dtype)
 
 
@@ -40,16 +40,17 @@ def check(gate, up, limit=None, operator=starter.swiglu):
     actual, expected = operator(gate, up, limit), reference(gate, up, limit)
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(gate)
-    actual = torch.autograd.grad(actual, (gate, up), grad)
-    torch.testing.assert_close(actual, torch.autograd.grad(expected, (gate, up), grad))
+    expected = torch.autograd.grad(expected, (gate, up), grad)
+    for again in (True, False):  # with create_graph, PyTorch's operators compute it
+        result = torch.autograd.grad(actual, (gate, up), grad, create_graph=again)
+        torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_reference(shape, dtype, limit):
-    gate, up = torch.randn(2, *shape, device=DEVICE, dtype=dtype)
-    check(gate, up, limit)
+    check(*torch.randn(2, *shape, device=DEVICE, dtype=dtype), limit)
 
 
 LAYOUTS = {
@@ -94,9 +95,8 @@ def test_wrong_arguments_are_refused(message):
 
 @pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
 def test_two_devices_are_refused():
-    x = torch.randn(3)
     with pytest.raises(RuntimeError, match="expected up on cuda:0, but got cpu"):
-        starter.swiglu(x.cuda(), x)
+        starter.swiglu(torch.ones(3, device="cuda"), torch.ones(3))
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])
@@ -105,15 +105,6 @@ def test_first_and_second_derivatives(limit):
     arguments = gate.requires_grad_(), up.requires_grad_(), limit
     assert torch.autograd.gradcheck(starter.swiglu, arguments)
     assert torch.autograd.gradgradcheck(starter.swiglu, arguments)
-
-
-def test_a_number_equal_to_the_limit_keeps_its_gradient():
-    x = torch.full((3,), 0.5, device=DEVICE, requires_grad=True)
-    expected = torch.autograd.grad(starter.swiglu(x, x).sum(), x)
-    for by_composite in (False, True):
-        y = starter.swiglu(x, x, 0.5).sum()
-        actual = torch.autograd.grad(y, x, create_graph=by_composite)
-        torch.testing.assert_close(actual, expected)
 
 
 def test_forward_mode_is_refused():

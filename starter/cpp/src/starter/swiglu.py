@@ -68,11 +68,10 @@ def _has_tangent(*tensors: Tensor) -> bool:
 # [math]
 def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
     """Compute the same in PyTorch's operators, which have all derivatives."""
-    dtype = torch.promote_types(gate.dtype, torch.float32)
-    g, u = gate.to(dtype), up.to(dtype)
+    g, u = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (gate, up))
     if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
-        g = torch.where(g > limit, limit, g)
-        u = torch.where(u.abs() > limit, limit * u.sign(), u)
+        g = g.masked_fill(g > limit, limit)
+        u = u.masked_fill(u > limit, limit).masked_fill(u < -limit, -limit)
     return (torch.nn.functional.silu(g) * u).to(gate.dtype)
 
 

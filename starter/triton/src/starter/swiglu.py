@@ -6,9 +6,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import forward_ad
 
-BLOCK = tl.constexpr(
-    1024
-)  # elements of a program: 4 warps, 16 bytes of bf16 for each thread
+# Elements of a program: 4 warps, 16 bytes of bf16 for each thread.
+BLOCK = tl.constexpr(1024)
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1: runs on the CPU
 
 
@@ -72,11 +71,10 @@ def swiglu_gradients(d, gate, up, LIMIT: tl.constexpr):
 
 def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
     """Compute the same in PyTorch's operators, which have all derivatives."""
-    dtype = torch.promote_types(gate.dtype, torch.float32)
-    g, u = gate.to(dtype), up.to(dtype)
+    g, u = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (gate, up))
     if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
-        g = torch.where(g > limit, limit, g)
-        u = torch.where(u.abs() > limit, limit * u.sign(), u)
+        g = g.masked_fill(g > limit, limit)
+        u = u.masked_fill(u > limit, limit).masked_fill(u < -limit, -limit)
     return (torch.nn.functional.silu(g) * u).to(gate.dtype)
 
 
