@@ -130,6 +130,50 @@ struct Columns {
 };
 // [/columns]
 
+// [interleaved]
+// The same for a block that has one row, which begins anywhere: the elements of a
+// vector are `step` apart. Threads beside each other load elements beside each other,
+// and none outside the row. A short row has a vector for each thread, with fewer
+// elements in it.
+template <int kWidth>
+struct Interleaved {
+  int count;  // elements of the row
+  int step;   // as many as there are vectors
+
+  template <typename T>
+  __device__ Interleaved(const T* /*row*/, int64_t elements)
+      : count(static_cast<int>(elements)), step((count + kWidth - 1) / kWidth) {
+    if (step < static_cast<int>(blockDim.x)) step = blockDim.x;
+  }
+
+  __device__ int64_t vectors() const { return step; }
+
+  template <typename T>
+  __device__ Vector<T, kWidth> load(const T* row, int i, bool /*open*/) const {
+    Vector<T, kWidth> vector;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const int place = i + j * step;
+      vector.data[j] = place < count ? row[place] : static_cast<T>(0.0f);
+    }
+    return vector;
+  }
+
+  template <typename T>
+  __device__ void store(T* row, int i, Vector<T, kWidth> vector) const {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const int place = i + j * step;
+      if (place < count) row[place] = vector.data[j];
+    }
+  }
+};
+
+// How the one row of a block is cut.
+template <int kWidth, bool kAligned>
+using OneRow = std::conditional_t<kAligned, Columns<kWidth, true>, Interleaved<kWidth>>;
+// [/interleaved]
+
 #endif  // OPBOOK_GPU_COMPILER
 
 }  // namespace opbook

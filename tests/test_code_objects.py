@@ -130,11 +130,12 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
         found.append(f"{kernel.registers} registers x {kernel.max_threads} threads")
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
-    if needs and not is_aligned:
+    by_element = "few_rows" in function and not is_aligned
+    if needs and not is_aligned and not by_element:
         if not kernel.wide_loads and sizes[0] == 2:
             found.append("no 16-byte loads of the vectors inside a row")
     elif needs:
-        wide = bool(flags) or sizes[0] * numbers[-1] == 16
+        wide = not by_element and (bool(flags) or sizes[0] * numbers[-1] == 16)
         kept_loads = needs.kept_loads + ("Residual" in arguments)
         wide_loads = needs.wide_loads
         if needs.kept_loads and numbers[0]:

@@ -85,10 +85,20 @@ def test_rms_norm_backward_adds_what_is_not_aligned(launch):
 
 
 # Few rows, a block each; many rows, of a part of a warp, a warp, two, and more; rows
-# that begin anywhere in a vector, with a chunk each and with several rows a chunk.
+# that begin anywhere in a vector, with a block or a chunk each, and with several rows a
+# chunk.
 FEW = [(1, 64), (1, 576), (2, 64), (256, 8), (61, 576)]
 MANY = [(300, 8), (601, 8), (521, 200), (521, 576), (259, 1160), (257, 2056)]
-NOT_ALIGNED = [(127, 33), (129, 33), (300, 33), (601, 1), (521, 201), (259, 1161)]
+NOT_ALIGNED = [
+    (2, 577),
+    (61, 577),
+    (127, 33),
+    (129, 33),
+    (300, 33),
+    (601, 1),
+    (521, 201),
+    (259, 1161),
+]
 
 
 @pytest.mark.parametrize(("rows", "hidden"), FEW + MANY + NOT_ALIGNED, ids=str)

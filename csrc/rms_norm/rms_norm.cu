@@ -13,11 +13,11 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
                         accumulate_t<scalar_t>* rrms, int64_t rows, int64_t hidden,
                         double eps, void* stream) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
-  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
+  constexpr int kWidth = kElements<scalar_t>;
+  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kAligned>;
   if (vectors > 2 * kMaxThreads &&
       vectors <= kClusterKept * kClusterThreads * kClusterBlocks &&

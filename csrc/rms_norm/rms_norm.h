@@ -74,20 +74,20 @@ __device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
 }
 
 // Without a weight every element is scaled by one.
-template <typename weight_t, int kWidth>
-__device__ inline Vector<weight_t, kWidth> ones() {
-  Vector<weight_t, kWidth> vector;
+template <typename Weight>
+__device__ inline Weight ones() {
+  Weight vector;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) vector.data[j] = static_cast<weight_t>(1.0f);
+  for (auto& element : vector.data) element = 1.0f;
   return vector;
 }
 
 // Vector i of the weight, cut as the row is. All rows share the weight, so if they are
 // not aligned, it is aligned for few of them: each element is loaded by itself.
-template <typename weight_t, int kWidth, bool kAligned, typename Index>
-__device__ inline Vector<weight_t, kWidth> weight_at(
-    const Columns<kWidth, kAligned>& columns, const weight_t* weight, Index i) {
-  return weight != nullptr ? columns.load(weight, i, false) : ones<weight_t, kWidth>();
+template <typename Cut, typename weight_t, typename Index>
+__device__ inline auto weight_at(const Cut& columns, const weight_t* weight, Index i) {
+  using Weight = decltype(columns.load(weight, i, false));
+  return weight != nullptr ? columns.load(weight, i, false) : ones<Weight>();
 }
 
 template <typename scalar_t, typename weight_t, int kWidth>
@@ -342,9 +342,8 @@ constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
 // So short a call waits for its code to arrive as well. Hence a kernel of its own: it
 // takes only rows with a weight, gives the cache no hints, and converts every element
-// once. Rows that are not aligned it takes element by element, that is, in vectors of
-// one. It has the parameters of rms_norm_kernel, and leaves two of them unused.
-template <int kThreads, typename scalar_t, typename weight_t, int kWidth,
+// once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
+template <int kThreads, typename scalar_t, typename weight_t, int kWidth, bool kAligned,
           typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
     rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
@@ -356,27 +355,25 @@ __global__ void __launch_bounds__(kThreads, 1)
                              accumulate_t<scalar_t> eps, Keep /*keep*/) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
   constexpr int kKept = kFewRowsKept<Added>;
 
   const int64_t row = blockIdx.x;
-  const auto* inputs = reinterpret_cast<const Input*>(input + row * input_stride);
-  auto* outputs = reinterpret_cast<Input*>(output + row * output_stride);
+  const scalar_t* const from = input + row * input_stride;
+  const OneRow<kWidth, kAligned> columns(from, hidden);
   const auto for_each_vector = [&](auto body) {
-    const int vectors = static_cast<unsigned>(hidden) / kWidth;
-    for_each_kept<kKept>(threadIdx.x, kThreads, vectors, body);
+    for_each_kept<kKept>(threadIdx.x, kThreads, columns.vectors(), body);
   };
 
   acc_t x[kKept][kWidth], sum_of_squares = 0;
-  Weight weights[kKept];
+  Vector<weight_t, kWidth> weights[kKept];
   for_each_vector([&](int k, int i) {
-    Input loaded = inputs[i];
-    weights[k] = reinterpret_cast<const Weight*>(weight)[i];
+    Input loaded = columns.load(from, i, true);
+    weights[k] = columns.load(weight, i, true);
     if constexpr (kAdds) {
-      const scalar_t* r = added.rows + row * added.stride;
-      loaded = rounded_sums(loaded, reinterpret_cast<const Input*>(r)[i]);
-      reinterpret_cast<Input*>(added.sum + row * hidden)[i] = loaded;
+      const scalar_t* residual = added.rows + row * added.stride;
+      loaded = rounded_sums(loaded, columns.load(residual, i, true));
+      columns.store(added.sum + row * hidden, i, loaded);
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
@@ -395,7 +392,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       stored.data[j] =
           static_cast<scalar_t>(value * static_cast<acc_t>(weights[k].data[j]));
     }
-    outputs[i] = stored;
+    columns.store(output + row * output_stride, i, stored);
   });
 }
 // [/few_rows]
@@ -485,13 +482,14 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
     return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kAligned, Added>,
                   block_of<Form>(vectors)};
   };
-  constexpr int kKept = kFewRowsKept<Added>, kFew = 512 / kKept, kMore = 2 * kFew;
-  constexpr int kFewWidth = kAligned ? kWidth : 1;
-  if (rows <= kFewRows && has_weight && hidden <= kKept * kMore * kFewWidth) {
+  // Of rows that begin anywhere, short ones are read in vectors of one element.
+  constexpr int kKept = kFewRowsKept<Added>, kMore = 1024 / kKept;
+  constexpr int kFew = kAligned ? kMore / 2 : kMore, kFewWidth = kAligned ? kWidth : 1;
+  if (rows <= kFewRows && has_weight && hidden <= kKept * kMore * kWidth) {
     const auto few =
-        rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kFewWidth, Added>;
+        rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kFewWidth, kAligned, Added>;
     const auto more =
-        rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kFewWidth, Added>;
+        rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, kAligned, Added>;
     return hidden <= kKept * kFew * kFewWidth ? Launch{few, dim3(kFew)}
                                               : Launch{more, dim3(kMore)};
   }

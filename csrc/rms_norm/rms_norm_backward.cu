@@ -42,10 +42,11 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const Plan any_row{Kernel::kAnyRow, std::min<int64_t>(rows, 128)};
   if (rows > kMaxRows) return any_row;
-  if (kAligned && rows <= kFewRows && vectors <= kMaxThreads) {
-    return {Kernel::kFewRows, rows, threads_for(vectors)};
+  const bool is_short = vectors <= kShortKept * kMinWarpSize;
+  if (rows <= kFewRows && hidden <= kMaxThreads * kWidth && (kAligned || !is_short)) {
+    return {Kernel::kFewRows, rows, threads_for((hidden + kWidth - 1) / kWidth)};
   }
-  if (vectors <= kShortKept * kMinWarpSize) {
+  if (is_short) {
     const int64_t threads = (vectors + kShortKept - 1) / kShortKept;
     return many_rows(Kernel::kShortRows, kShortKept, threads, rows, alike);
   }
@@ -82,10 +83,8 @@ int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
 // The kernel of both gradients that a plan asks for.
 template <typename scalar_t, typename weight_t, bool kAdds, bool kAligned>
 auto fused_kernel(Kernel kernel) {
-  if constexpr (kAligned) {
-    if (kernel == Kernel::kFewRows) {
-      return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds>;
-    }
+  if (kernel == Kernel::kFewRows) {
+    return rms_norm_backward_few_rows_kernel<scalar_t, weight_t, kAdds, kAligned>;
   }
   if (kernel == Kernel::kShortRows) {
     return rms_norm_backward_kernel<scalar_t, weight_t, kShortKept, 1, kAdds, kAligned>;

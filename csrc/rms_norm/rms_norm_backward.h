@@ -59,10 +59,9 @@ __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads
 
 // Stores vector i of a chunk of sums. If there is one chunk, it is the gradient;
 // otherwise sum_chunks_kernel adds up the chunks.
-template <typename acc_t, typename weight_t, int kWidth, bool kAligned>
-__device__ inline void store_chunk(const Columns<kWidth, kAligned>& columns,
-                                   Vector<acc_t, kWidth> sums, int i, int64_t chunk,
-                                   int64_t chunks, acc_t* partial,
+template <typename Cut, typename acc_t, typename weight_t, int kWidth>
+__device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sums,
+                                   int i, int64_t chunk, int64_t chunks, acc_t* partial,
                                    weight_t* grad_weight) {
   if (chunks == 1) {
     Vector<weight_t, kWidth> total;
@@ -81,7 +80,7 @@ __device__ inline void store_chunk(const Columns<kWidth, kAligned>& columns,
 // So short a call waits for its code to arrive as well. Hence one loop of its own,
 // which converts every element once. The row's part of the weight's gradient does not
 // wait for the sum: it is on its way to memory while the block adds up.
-template <typename scalar_t, typename weight_t, bool kAdded>
+template <typename scalar_t, typename weight_t, bool kAdded, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
     const scalar_t* __restrict__ input, int64_t input_stride,
@@ -93,20 +92,21 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  using Row = const Input*;
 
   const int64_t row = blockIdx.x, chunks = gridDim.x;
   if (partial != nullptr && chunks > 1) let_next_kernel_start();
   const int i = threadIdx.x;
-  const bool has_vector = i < hidden / kWidth;
-  const Columns<kWidth, true> columns(input, hidden);
+  const OneRow<kWidth, kAligned> columns(input, hidden);
+  const bool has_vector = i < columns.vectors();
   const acc_t scale = rrms[row];
   acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
-  Input addends;
+  Input addends{};
   if (has_vector) {
-    const Input grads = reinterpret_cast<Row>(grad + row * grad_stride)[i];
-    const Input inputs = reinterpret_cast<Row>(input + row * input_stride)[i];
-    if (kAdded) addends = reinterpret_cast<Row>(added + row * hidden)[i];
+    const Input grads = columns.load(grad + row * grad_stride, i, true);
+    const Input inputs = columns.load(input + row * input_stride, i, true);
+    if (kAdded && (kAligned || added != nullptr)) {
+      addends = columns.load(added + row * hidden, i, true);
+    }
     const auto weights = weight_at(columns, weight, i);
     Vector<acc_t, kWidth> dw;
 #pragma unroll
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
       if (kAdded) dx += static_cast<acc_t>(addends.data[j]);
       stored.data[j] = static_cast<scalar_t>(dx);
     }
-    reinterpret_cast<Input*>(grad_input + row * hidden)[i] = stored;
+    columns.store(grad_input + row * hidden, i, stored);
   }
 }
 // [/few_rows]

@@ -665,8 +665,8 @@ def test_record_what_is_missing_or_stale(book, capfd):
     assert recording["device"] == "NVIDIA H200"
     assert recording["sources"].keys() == {"csrc/a.cu"}
     said = capfd.readouterr().out
-    assert "skipped   pair: needs 2 GPU, here: NVIDIA H200" in said
-    assert "skipped   other: needs 1 H100 GPU, here: NVIDIA H200" in said
+    assert "skipped   pair: needs 2 x GPU, here: NVIDIA H200" in said
+    assert "skipped   other: needs 1 x H100, here: NVIDIA H200" in said
     assert [path.stem for path in file.parent.iterdir()] == ["bench"]
 
     book.in_proof(RECORD)

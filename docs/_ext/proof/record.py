@@ -241,7 +241,7 @@ def record_all(entries: list[Entry]) -> int:
     for entry in entries:
         names, _ = machine()
         if entry.gpus > len(names) or entry.device not in names[0]:
-            needs = " ".join(filter(None, [str(entry.gpus), entry.device, "GPU"]))
+            needs = f"{entry.gpus} x {entry.device or 'GPU'}"
             print(f"skipped   {entry.name}: needs {needs}, here: {', '.join(names)}")
             continue
         start = time.monotonic()

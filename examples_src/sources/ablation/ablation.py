@@ -86,10 +86,10 @@ VARIANTS = {
         )
     ],
     "the backward for few rows": [
-        (f"{BACKWARD}.cu", "rows <= kFewRows && vectors <= kMaxThreads", "false")
+        (f"{BACKWARD}.cu", "rows <= kFewRows && hidden", "false && hidden")
     ],
     "the backward for short rows": [
-        (f"{BACKWARD}.cu", "if (vectors <= kShortKept * kMinWarpSize)", "if (false)")
+        (f"{BACKWARD}.cu", "if (is_short) {", "if (false) {")
     ],
     "the early launch": [
         (f"{BACKWARD}.cu", "if (has_clusters(sum_chunks))", "if (false)"),
