@@ -1,9 +1,9 @@
 """Compare RMSNorm with a copy
 ===========================
 
-RMSNorm moves as many bytes as a copy, so a copy shows how fast it could be. It reads
-each element once and writes one, so it can hardly be faster than a copy of the same
-tensor. A time alone does not say whether the machine could do better.
+A time alone does not say whether the machine could do better. RMSNorm reads each
+element once and writes one, as a copy does, so a copy of the same tensor shows about
+how fast it could be.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
@@ -28,7 +28,8 @@ print(charts.summary(rms_norm, *TASKS))
 # That is the verdict, by two clocks that are explained below: for how many shapes
 # ``opbook`` is ahead of every peer, or within one percent, which counts as noise. It
 # counts the shapes that the kernels were tuned on, and shapes drawn at random. The
-# chart has the tuned ones, in bf16 and by the clean clock. A dot is the least traffic
+# chart has the tuned ones of more than 64 rows, in bf16 and by the clean clock, and
+# :doc:`92_small_shapes` has those of fewer. A dot is the least traffic
 # of a call over its median time: the input, the output and the weight, once each. A dot
 # near the line leaves nothing to gain. A dot far to the left moves data twice, or
 # waits.
@@ -49,9 +50,13 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# In the recording of the H200, look at the rows of 136 elements. They are 17 vectors of
-# 16 bytes each. Eight threads with three vectors each share such a row, and have room
-# for 24. See :doc:`/explain/the_library_kernel` for how a row is spread over threads.
+# The largest ratios belong to rows whose length is even, but no multiple of eight, such
+# as 522. Most of them do not begin at multiples of 16 bytes, so ``opbook`` loads their
+# weight element by element. A peer that compiles a kernel for each length knows that
+# the length is even, and can load pairs.
+#
+# QuACK is a library of such kernels in CuTe DSL, Liger one in Triton. *max* is
+# ``torch.compile`` with ``max-autotune-no-cudagraphs``.
 #
 # Another GPU has other ratios. This is the recording of an H100, which drew other
 # shapes:
@@ -60,11 +65,6 @@ h100 = results.recorded("benchmark_rms_norm_h100")
 print(h100)
 print(charts.summary(h100, *TASKS))
 charts.behind_table(h100, *TASKS)
-
-# %%
-# The largest ratio there has a length that is no multiple of eight, so its rows do not
-# all begin at multiples of 16 bytes, and there are more of them than the kernel for few
-# rows takes. Their weight is loaded element by element.
 
 # %%
 # How it is measured
@@ -83,7 +83,7 @@ charts.behind_table(h100, *TASKS)
 #    * - clean
 #      - a buffer much larger than the cache is read
 #      - lines that may be dropped
-#      - the kernel alone
+#      - the kernel, and what surrounds it on the GPU
 #    * - dirty
 #      - the same buffer is written, as ``triton.testing.do_bench`` does
 #      - lines that have to be written to memory first
@@ -91,8 +91,10 @@ charts.behind_table(h100, *TASKS)
 #
 # The contenders take turns, in an order drawn anew each time. CUDA events around the
 # call give its time. The reading or writing before it goes on until Python has launched
-# the call, so the time contains no launch. Each call allocates its output, the copy
-# too. The code is in ``benchmarks/gpu/speed.py``.
+# the call, so the time contains none of Python's work. It does contain a few
+# microseconds that the GPU takes between the two events: a copy of one row shows how
+# many. So ratios of small shapes are nearer to one than those of the kernels. Each call
+# allocates its output, the copy too. The code is in ``benchmarks/gpu/speed.py``.
 #
 # The chart above is by the clean clock, and a dot beyond 100 % does not mean that a
 # kernel moves bytes faster than memory can. A call, the copy too, ends before all that

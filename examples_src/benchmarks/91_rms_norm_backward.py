@@ -45,10 +45,12 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# In the recording of the H200, this is one drawn shape, by both clocks. Its few rows
-# have a length that is no multiple of eight, so most of them do not begin at multiples
-# of 16 bytes. The kernel for few rows does not take such rows here, as it does in
-# forward: :doc:`/explain/the_library_kernel`.
+# This is the recording of an H100, which drew other shapes:
+
+h100 = results.recorded("benchmark_rms_norm_backward_h100")
+print(h100)
+print(charts.summary(h100, *TASKS))
+charts.behind_table(h100, *TASKS)
 
 # %%
 # The times, with a line from each median to the 95th percentile:
@@ -78,3 +80,5 @@ for task in TASKS:
 # .. dropdown:: What the run printed
 #
 #    .. recorded:: benchmark_rms_norm_backward_h200
+#
+#    .. recorded:: benchmark_rms_norm_backward_h100
