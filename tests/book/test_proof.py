@@ -599,6 +599,19 @@ def test_python_include_needs_executed_lines(book):
     assert origins(book.passes())[0] == "ran"  # the page ran again by itself
 
 
+def test_no_line_is_noted_while_an_installed_package_is_imported(book):
+    pytest.importorskip("coverage", reason="needs coverage")
+    other = "import sys\n\ntraced = sys.gettrace() is not None\n"
+    book.write("lib/site-packages/other.py", other)
+    book.write("src/module.py", "import other\n\nanswer = f'traced: {other.traced}'\n")
+    code = "import module; print(module.answer)"
+    command = f"$ PYTHONPATH=$PYTHONPATH:lib/site-packages:src python -c '{code}'"
+    shown = "```{literalinclude} ../src/module.py\n```\n\n"
+    book.page(shown + run_block("console", command))
+    assert origins(book.passes())[0] == "ran"
+    assert "traced: False" in book.html()
+
+
 def test_include_without_a_run(book):
     book.write("src/module.py", MODULE)
     book.page("```{literalinclude} ../src/module.py\n```")

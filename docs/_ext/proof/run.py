@@ -44,7 +44,6 @@ _COVERAGE = """\
 [run]
 data_file = {folder}/coverage
 parallel = true
-patch = subprocess
 disable_warnings = no-data-collected, module-not-measured, couldnt-parse
 include =
     {root}/src/*
@@ -188,9 +187,8 @@ def _variables(folder: Path, measure: bool, where: Path) -> dict[str, str]:
     for name in ("python", "python3"):
         script = folder / "bin" / name
         # Nothing that pip runs is shown line by line, and tracing it takes seconds.
-        unmeasured = "unset COVERAGE_PROCESS_START COVERAGE_PROCESS_CONFIG"
         script.write_text(
-            f'#!/bin/sh\n[ "$2" = pip ] && {unmeasured}\nexec "{python}" "$@"\n'
+            f'#!/bin/sh\n[ "$2" = pip ] && unset PROOF_COVERAGE\nexec "{python}" "$@"\n'
         )
         script.chmod(0o755)
     path = [str(folder / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
@@ -224,7 +222,10 @@ def _variables(folder: Path, measure: bool, where: Path) -> dict[str, str]:
     if measure:
         rc = folder / "coveragerc"
         rc.write_text(_COVERAGE.format(folder=folder, root=ROOT))
-        variables["COVERAGE_PROCESS_START"] = str(rc)
+        noted = [ROOT / name for name in ("src", "tests", "examples_src")]
+        noted += where.iterdir() if where != ROOT else []
+        variables["PROOF_COVERAGE"] = str(rc)
+        variables["PROOF_NOTED"] = os.pathsep.join(map(str, noted))
     return variables
 
 
@@ -275,9 +276,9 @@ def _child(sender, variables, measure, function, args) -> None:
     if measure:
         import coverage
 
-        started = coverage.Coverage.current()
-        started.stop()
-        started.save()
+        if started := coverage.Coverage.current():
+            started.stop()
+            started.save()
     sender.send(answer)
 
 

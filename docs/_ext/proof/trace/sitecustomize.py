@@ -6,6 +6,7 @@ that each Python it starts does the same: ``$ pytest`` on a page has inputs too.
 
 import os
 import sys
+from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import source_from_cache
 
 
@@ -56,9 +57,55 @@ def _watch(log: str) -> None:
     sys.addaudithook(hook)
 
 
+def _note_lines(config: str, ours: tuple[str, ...]) -> None:
+    """Note which lines run, from the first file of ours on.
+
+    Tracing slows all Python code of a process, so that `import torch` takes twice as
+    long. It stops while an installed package is imported.
+    """
+    has_begun = False
+
+    def begin(event: str, args: tuple) -> None:
+        nonlocal has_begun
+        name = getattr(args[0], "co_filename", "") if event == "exec" else ""
+        is_ours = name[:1] not in ("", "<") and os.path.abspath(name).startswith(ours)
+        if has_begun or not is_ours:
+            return
+        has_begun = True
+        import coverage
+
+        os.environ["COVERAGE_PROCESS_START"] = config
+        coverage.process_startup()
+        del os.environ["COVERAGE_PROCESS_START"]
+        sys.meta_path.insert(0, Installed)
+
+    class Installed:
+        """Finds what Python's own finder finds."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if sys.gettrace() is None:
+                return None
+            spec = PathFinder.find_spec(name, path, target)
+            loader = spec.loader if spec else None
+            if type(loader) is SourceFileLoader and "-packages" in loader.path:
+                loader.exec_module = lambda module: untraced(loader, module)
+            return spec
+
+    def untraced(loader, module) -> None:
+        del loader.exec_module
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            loader.exec_module(module)
+        finally:
+            sys._getframe().f_trace = tracer  # which learns that this frame has ended
+            sys.settrace(tracer)
+
+    sys.addaudithook(begin)
+
+
 if log := os.environ.get("PROOF_OPENED"):
     _watch(log)
-if os.environ.get("COVERAGE_PROCESS_START"):
-    import coverage
-
-    coverage.process_startup()
+if config := os.environ.get("PROOF_COVERAGE"):
+    _note_lines(config, tuple(os.environ["PROOF_NOTED"].split(os.pathsep)))
