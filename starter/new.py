@@ -95,7 +95,8 @@ def create(folder: Path, package: str, operator: str, kind: str) -> None:
     print(f"Made the package {package} with the operator {operator}. Next:")
     print(f"  cd {folder}")
     write(folder, rename(texts, names))
-    print("For other arguments, see softcap.patch in the starter, an example in C++.")
+    if kind == "cpp":
+        print("For other arguments, see softcap.patch in the starter.")
 
 
 def add(name: str) -> None:

@@ -9,8 +9,7 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     """Compute ``SiLU(gate) * up``, where ``SiLU(x) = x / (1 + exp(-x))``.
 
     A limit replaces ``gate`` by ``min(gate, limit)`` and ``up`` by
-    ``min(max(up, -limit), limit)`` first, as the gpt-oss models do. Those also multiply
-    by 1.702 inside the exponential and add 1 to ``up``; this operator does not.
+    ``min(max(up, -limit), limit)`` first.
 
     Args:
         gate: Any shape and strides; fp16, bf16, fp32 or fp64.
