@@ -18,6 +18,7 @@ using Rows = torch::headeronly::HeaderOnlyGenericPackedTensorAccessor<T, 2>;
 void launch_scan(Rows<const float> x, const float* decay, Rows<float> y, void* stream);
 
 Tensor scan(const Tensor& x, const std::optional<Tensor>& decay) {
+  STD_TORCH_CHECK(x.dim() == 2, "x must have rows");
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(
