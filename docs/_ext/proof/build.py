@@ -145,7 +145,7 @@ def compile_kernels(say: Callable[[str], None]) -> None:
         say(f"kernels: {len(jobs) - len(todo)} of {len(jobs)} up to date")
     records = filter(None, map(store().get, jobs))
     figures = [record.outputs[0] for record in records if record.outputs]
-    if figures != evidence.read_json(CODE_OBJECTS, []):
+    if figures != evidence.read_json(CODE_OBJECTS, None):  # pages depend on the file
         evidence.write_json(CODE_OBJECTS, figures)
 
 
