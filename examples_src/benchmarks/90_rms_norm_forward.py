@@ -29,10 +29,9 @@ print(charts.summary(rms_norm, *TASKS))
 # ``opbook`` is ahead of every peer, or within one percent, which counts as noise. It
 # counts the shapes that the kernels were tuned on, and shapes drawn at random. The
 # chart has the tuned ones of more than 64 rows, in bf16 and by the clean clock, and
-# :doc:`92_small_shapes` has those of fewer. A dot is the least traffic
-# of a call over its median time: the input, the output and the weight, once each. A dot
-# near the line leaves nothing to gain. A dot far to the left moves data twice, or
-# waits.
+# :doc:`92_small_shapes` has those of fewer. A dot is the least traffic of a call over
+# its median time: the input, the output and the weight, once each. A dot near the line
+# leaves nothing to gain. A dot far to the left moves data twice, or waits.
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
@@ -55,7 +54,7 @@ charts.behind_table(rms_norm, *TASKS)
 # weight element by element. A peer that compiles a kernel for each length knows that
 # the length is even, and can load pairs.
 #
-# QuACK is a library of such kernels in CuTe DSL, Liger one in Triton. *max* is
+# QuACK is a library of kernels in CuTe DSL, Liger one in Triton. *max* is
 # ``torch.compile`` with ``max-autotune-no-cudagraphs``.
 #
 # Another GPU has other ratios. This is the recording of an H100, which drew other
