@@ -15,5 +15,7 @@ watch output[1]
 continue
 print i
 delete
+# In the caller, `output` is the tensor.
+set $result = output
 finish
-print *(float*)output.const_data_ptr()@3
+print *$result@3
