@@ -1,4 +1,4 @@
-"""``project-step``: the project at a page of the guide: tree, what is new, a zip."""
+"""``project-step`` and ``project-zip``: the project at a page of the guide."""
 
 import io
 import zipfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from proof import page, projects
 
@@ -15,7 +15,7 @@ LEXERS |= {".h": "cpp", ".cpp": "cpp", ".cu": "cuda"}
 
 
 class ProjectStep(SphinxDirective):
-    """The files at this page's step, the new and changed ones in folds."""
+    """The tree of files at this page's step, the new and changed ones in folds."""
 
     def run(self) -> list[nodes.Node]:
         path = Path(self.env.doc2path(self.env.docname))
@@ -32,17 +32,21 @@ class ProjectStep(SphinxDirective):
             if mark:
                 lines = [*_fold(name, now[name], before.get(name), mark)]
                 self.state.nested_parse(StringList(lines), self.content_offset, shown)
-        up = "../" * self.env.docname.count("/")
-        link = nodes.reference("", zip_name(step), refuri=up + zip_name(step))
-        text = nodes.Text("All files of this step: ")
-        return [tree, *shown.children, nodes.paragraph("", "", text, link)]
+        return [tree, *shown.children]
+
+
+class ProjectZip(SphinxRole):
+    """A link to the files of a step, in one zip."""
+
+    def run(self) -> tuple[list[nodes.Node], list]:
+        address = "../" * self.env.docname.count("/") + self.text
+        link = nodes.reference("", "", nodes.literal("", self.text), refuri=address)
+        return [link], []
 
 
 def earlier(step: int) -> dict[str, projects.File]:
-    """The files that the step before had. The last has all that there is to copy."""
-    if step == 1:
-        return {}
-    return projects.state(step if step == projects.LAST else step - 1)
+    """The files that the step before had."""
+    return projects.state(step - 1) if step > 1 else {}
 
 
 def _mark(new: projects.File, old: projects.File | None) -> str:
@@ -138,5 +142,6 @@ def write_zips(app, exception) -> None:
 def setup(app):
     app.setup_extension("proof")
     app.add_directive("project-step", ProjectStep)
+    app.add_role("project-zip", ProjectZip())
     app.connect("build-finished", write_zips)
     return {"version": "1", "parallel_read_safe": True}
