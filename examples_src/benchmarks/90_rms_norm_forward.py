@@ -50,9 +50,10 @@ charts.behind_table(rms_norm, *TASKS)
 
 # %%
 # The largest ratios belong to rows whose length is even, but no multiple of eight, such
-# as 522. Most of them do not begin at multiples of 16 bytes, so ``opbook`` loads their
-# weight element by element. A peer that compiles a kernel for each length knows that
-# the length is even, and can load pairs.
+# as 522. Most of them do not begin at multiples of 16 bytes, so ``opbook`` cuts each
+# row into vectors of its own, of which the first and the last are not full
+# (:doc:`/explain/the_library_kernel`). A peer that compiles a kernel for each length
+# knows that the length is even, and can load all rows in pairs, with no such cut.
 #
 # QuACK is a library of kernels in CuTe DSL, Liger one in Triton. *max* is
 # ``torch.compile`` with ``max-autotune-no-cudagraphs``.

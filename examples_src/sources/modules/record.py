@@ -1,13 +1,12 @@
-"""Train the transformer on a GPU by each way: losses, time of a step, peak memory."""
+"""Train a transformer on a GPU by each way: losses, time of a step, peak memory."""
 
+import gc
 import importlib.util
 import itertools
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import NamedTuple
 
 import speed
 import torch
@@ -15,10 +14,21 @@ from patch import patch
 from torch import Tensor, nn
 from transformer import Transformer, batches, loss_of
 
-TOKENS, HIDDEN, HEADS, LAYERS = 8192, 1024, 16, 8
+TOKENS, LAYERS = 8192, 8
 ROWS, LENGTH = 16, 512
-STEPS = 200
-TIMED = 50
+
+
+class Size(NamedTuple):
+    """A model, and how many steps to train it."""
+
+    hidden: int
+    heads: int
+    rate: float  # of learning
+    steps: int
+    timed: int  # the last of them
+
+
+SIZES = Size(1024, 16, 3e-4, 200, 50), Size(4096, 32, 3e-5, 40, 20)
 
 
 def liger(model: nn.Module) -> nn.Module:
@@ -62,17 +72,20 @@ if importlib.util.find_spec("liger_kernel"):
 # [/ways]
 
 
-def model_by(way: Callable) -> nn.Module:
+def model_by(way: Callable, size: Size) -> nn.Module:
     """The same weights for every way."""
     torch.manual_seed(0)
-    model = Transformer(TOKENS, HIDDEN, HEADS, LAYERS)
-    return way(model.to("cuda", torch.bfloat16))
+    with torch.device("cuda"):
+        model = Transformer(TOKENS, size.hidden, size.heads, LAYERS)
+    return way(model.to(torch.bfloat16))
 
 
 # [step]
-def steps(model: nn.Module, data: list[Tensor]) -> tuple[list[float], list[float]]:
+def steps(
+    model: nn.Module, rate: float, data: list[Tensor]
+) -> tuple[list[float], list[float]]:
     """Train; return the losses, and the milliseconds of each step."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
     losses, times = [], []
     for batch in data:
         torch.cuda.synchronize()
@@ -90,13 +103,14 @@ def steps(model: nn.Module, data: list[Tensor]) -> tuple[list[float], list[float
 # [/step]
 
 
-def measure(way: Callable, data: list[Tensor]) -> dict:
+def measure(way: Callable, size: Size, data: list[Tensor]) -> dict:
     """Losses, median time of the last steps, and the peak of memory in them."""
     torch._dynamo.reset()
-    model = model_by(way)
-    losses, _ = steps(model, data[:-TIMED])
+    gc.collect()  # the model before
+    model = model_by(way, size)
+    losses, _ = steps(model, size.rate, data[: -size.timed])
     torch.cuda.reset_peak_memory_stats()
-    more, times = steps(model, data[-TIMED:])
+    more, times = steps(model, size.rate, data[-size.timed :])
     return {
         "losses": losses + more,
         "ms": statistics.median(times),
@@ -111,27 +125,24 @@ def permuted(data: list[Tensor]) -> list[Tensor]:
     return [batch[torch.randperm(len(batch), **take)] for batch in data]
 
 
-def main() -> None:
-    """Print one row for each way, and keep the losses."""
-    parameters = sum(p.numel() for p in model_by(unchanged).parameters())
-    print(speed.versions())
-    print(f"{parameters / 1e6:.0f} M parameters, {ROWS} rows of {LENGTH} tokens")
-    data = list(itertools.islice(batches(TOKENS, ROWS, LENGTH, "cuda"), STEPS))
-    found = {name: measure(way, data) for name, way in WAYS.items()}
-    again = measure(unchanged, permuted(data))
+def compare(size: Size) -> None:
+    """Print one row for each way."""
+    parameters = sum(p.numel() for p in model_by(unchanged, size).parameters())
+    print(f"\n{parameters / 1e6:.0f} M parameters, {ROWS} rows of {LENGTH} tokens")
+    data = list(itertools.islice(batches(TOKENS, ROWS, LENGTH, "cuda"), size.steps))
+    found = {name: measure(way, size, data) for name, way in WAYS.items()}
+    found["eager, rows permuted"] = measure(unchanged, size, permuted(data))
     print(f"{'':22}{'ms a step':>10}{'peak GB':>9}{'last loss':>11}{'off eager':>11}")
-    for name, result in (found | {"eager, rows permuted": again}).items():
+    for name, result in found.items():
         pairs = zip(result["losses"], found["eager"]["losses"], strict=True)
         off = max(abs(one - other) for one, other in pairs)
         print(
             f"{name:22}{result['ms']:10.2f}{result['GB']:9.2f}"
             f"{result['losses'][-1]:11.4f}{off:11.4f}"
         )
-    if path := os.environ.get("RECORD_DATA"):
-        losses = {name: result["losses"] for name, result in found.items()}
-        losses["eager, rows permuted"] = again["losses"]
-        Path(path).write_text(json.dumps(losses))
 
 
 if __name__ == "__main__":
-    main()
+    print(speed.versions())
+    for size in SIZES:
+        compare(size)
