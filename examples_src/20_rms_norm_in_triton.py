@@ -31,9 +31,9 @@ import triton
 import triton.language as tl
 
 # %%
-# One program normalizes one row. Lanes beyond the end of the row load 0, which adds
-# nothing to the sum. The row is converted to fp32 before any arithmetic: fp16 overflows
-# at 65504, so at the square of 256.
+# One program normalizes one row. Past the end of the row, the block is filled with 0,
+# which adds nothing to the sum. The row is converted to fp32 before any arithmetic: the
+# largest number of fp16 is 65504, less than the square of 256.
 
 
 @triton.jit

@@ -105,8 +105,8 @@ for shape, (m, n, k) in zip(("few rows", "ragged", "large"), SIZES, strict=True)
 
 # %%
 # A GPU has many processors, the H200 132 of them, and each works on a few tiles at a
-# time. Large tiles read less, since a row of ``a`` serves more columns. But they are
-# few, and for few rows most of a tile is nothing. Only a clock can weigh the two. The
+# time. Large tiles read less, since a row of ``a`` serves more columns. But there are
+# few, and with few rows most of a tile is outside. So the tuner has to measure. The
 # tuner chose by a clock of its own, before these times were taken: what it chose need
 # not be the fastest of the list. It times only the configs that suit the number of
 # rows, which a function of the package picks (``prune_configs_by``). The interpreter

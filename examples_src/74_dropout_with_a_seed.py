@@ -1,7 +1,7 @@
 """Save a seed instead of a dropout mask
 =====================================
 
-Save one number for the backward pass of dropout, instead of a mask. The backward pass
+Save a seed for the backward pass of dropout, instead of a mask. The backward pass
 needs to know which elements were dropped, and can draw the same mask again from the
 seed.
 
@@ -101,7 +101,7 @@ for name, (function, *args) in calls.items():
 
 # %%
 # Orange is dropped, blue is kept. In the third picture blue is where the masks of two
-# seeds agree: noise again. A pattern there would be a pattern in the training.
+# seeds agree: noise again. A pattern would mean that one mask depends on the other.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

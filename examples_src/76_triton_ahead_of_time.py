@@ -6,7 +6,7 @@ registers and how much shared memory a kernel takes, whether it spills, and whic
 instructions it has, without the chip. Compile kernels of this project for three NVIDIA
 and three AMD chips and look.
 
-It needs torch, triton, numpy and opbook, and the disassemblers of CUDA and LLVM.
+It needs torch, triton, numpy and opbook. Triton brings the disassembler.
 
 .. topics:: 25 28 45 85
 """
