@@ -42,9 +42,8 @@ for binding in BINDINGS:
 
 # %%
 # The operating system counts the time and the peak memory of each finished child
-# process. A small process starts the compiler and reads these counts. As a child of
-# this process, which holds PyTorch, the compiler would begin with this process's peak
-# memory.
+# process. A small process starts the compiler and reads these counts, because a child
+# of this process, which holds PyTorch, would count this process's peak memory too.
 
 MEASURE = """
 import resource, subprocess, sys
@@ -84,8 +83,9 @@ pybind = importlib.import_module("scale_pybind")
 functions = [torch.ops.scale_stable.scale, torch.ops.scale_library.scale, pybind.scale]
 
 # %%
-# All three equal eager PyTorch. On one element the arithmetic is nothing, so the time
-# of a call is the cost of the binding and of one allocation.
+# All three functions return what eager PyTorch returns. With one element there is
+# hardly any arithmetic, so the time of a call is that of the binding and of one
+# allocation.
 
 input, one = torch.randn(1000), torch.ones(1)
 for measured, function in zip(figures.values(), functions, strict=True):

@@ -50,7 +50,8 @@ with profile(activities=[ProfilerActivity.CPU]) as profiler:
     step()
 
 # %%
-# ``key_averages`` adds up the calls by name. *Self* leaves out what a function calls.
+# ``key_averages`` adds up the calls by name. The *self* time of a function leaves out
+# the time of the functions that it calls.
 
 averages = profiler.key_averages()
 for event in sorted(averages, key=lambda event: -event.self_cpu_time_total)[:6]:

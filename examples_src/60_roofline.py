@@ -34,8 +34,8 @@ if sys.platform == "linux":  # keep freed memory: new pages would cost more than
         ctypes.CDLL(None).mallopt(option, 1 << 30)
 
 # %%
-# The fastest of a few runs is the one that was disturbed least. On a GPU, events stand
-# in the stream and are read once the work is done.
+# The fastest of a few runs is the one that was disturbed least. On a GPU, two events in
+# the stream note when the work starts and when it ends.
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -100,9 +100,9 @@ for name, (operator, eager, inputs, operations, elements) in work.items():
 
 # %%
 # Left of the ridge, moving fewer bytes is all that helps. Right of it, the arithmetic
-# counts. A point far below the roof is a kernel with room, or work too small to fill
-# the machine. One above it found data in a cache, or left results there, or somebody
-# else disturbed the limit.
+# counts. A point far below the roof is a kernel that can become faster, or work too
+# small to fill the machine. A point above the roof found data in a cache, or left
+# results there, or something else slowed the measurement of the limit.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

@@ -70,8 +70,8 @@ for name, distance in distances.items():
 # %%
 # The curves on the left look alike, because the model with the wrong gradient learns
 # too. Their distances to eager on the right differ: with the operators of this library,
-# the distance is that of another rounding; with the wrong gradient, it is as large as
-# with another seed.
+# the distance is that of another rounding; with the wrong gradient, it is about as
+# large as with another seed, or larger.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")
