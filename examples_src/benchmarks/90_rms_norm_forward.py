@@ -26,12 +26,16 @@ print(charts.summary(rms_norm, *TASKS))
 
 # %%
 # That is the verdict, by two clocks that are explained below: for how many shapes
-# ``opbook`` is ahead of every peer, or within one percent, which counts as noise. It
-# counts the shapes that the kernels were tuned on, and shapes drawn at random. The
-# chart has the tuned ones of more than 64 rows, in bf16 and by the clean clock, and
-# :doc:`92_small_shapes` has those of fewer. A dot is the least traffic of a call over
-# its median time: the input, the output and the weight, once each. A dot near the line
-# leaves nothing to gain. A dot far to the left moves data twice, or waits.
+# ``opbook`` is ahead of every peer, or within one percent, which counts as noise. The
+# peers are eager PyTorch, ``torch.compile`` (*max* is its mode
+# ``max-autotune-no-cudagraphs``), QuACK, a library of kernels in CuTe DSL, and Liger,
+# one in Triton. ``opbook.triton`` is this project's own, and no peer.
+#
+# The verdict counts the shapes that the kernels were tuned on, and shapes drawn at
+# random. The chart has the tuned ones of more than 64 rows, in bf16 and by the clean
+# clock, and :doc:`92_small_shapes` has those of fewer. A dot is the least traffic of a
+# call over its median time: the input, the output and the weight, once each. A dot near
+# the line leaves nothing to gain. A dot far to the left moves data twice, or waits.
 
 rows = [row for row in rms_norm.where(task="forward") if row["shape"][0] > 64]
 charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
@@ -50,13 +54,11 @@ charts.behind_table(rms_norm, *TASKS)
 
 # %%
 # The largest ratios belong to rows whose length is even, but no multiple of eight, such
-# as 522. Most of them do not begin at multiples of 16 bytes, so ``opbook`` cuts each
-# row into vectors of its own, of which the first and the last are not full
+# as 522. At least half of these rows do not begin at multiples of 16 bytes, so
+# ``opbook`` cuts each row into vectors of its own, of which the first and the last are
+# not full. Few and short rows, such as 39 rows of 692, it loads element by element
 # (:doc:`/explain/the_library_kernel`). A peer that compiles a kernel for each length
-# knows that the length is even, and can load all rows in pairs, with no such cut.
-#
-# QuACK is a library of kernels in CuTe DSL, Liger one in Triton. *max* is
-# ``torch.compile`` with ``max-autotune-no-cudagraphs``.
+# can make use of the even length, and load all rows in pairs.
 #
 # Another GPU has other ratios. This is the recording of an H100, which drew other
 # shapes:
@@ -110,7 +112,8 @@ charts.shares(results.by_contender(rows, rms_norm.dirty_share), "the fastest cop
 
 # %%
 # The times by the clean clock. The line from each dot leads to the 95th percentile: one
-# call in twenty took longer. Where it is long, the median hides something.
+# call in twenty took longer. A long line means that the calls differ much, which the
+# median does not show.
 
 medians = results.by_contender(rows, lambda row: row["median"])
 slowest = results.by_contender(rows, lambda row: row["p95"])

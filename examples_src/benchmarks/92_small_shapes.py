@@ -83,7 +83,7 @@ charts.time_table(rms_norm, "backward", shapes)
 # - *code*: instructions, and constants like the kernel's parameters. They come from
 #   memory too where the caches are cold.
 # - *the sum*: shuffles, shared memory, and the barrier between them. ``neg`` has none
-#   of these. Its part is of other slow instructions, which count here too.
+#   of these. Its part comes from other slow instructions, which count here too.
 #
 # ``ncu`` counts these in several runs of a kernel, and no two are alike. Read them as
 # rough parts. The rest of the time is the instructions themselves, and other waits.
@@ -93,13 +93,13 @@ charts.time_table(rms_norm, "backward", shapes)
 # The last lines check the clock. In a turn, each contender is called once, and these
 # lines time one call at eight places of a turn: *queued* if Python launches the whole
 # turn at once, *waited for* if it waits for each call before it launches the next. If
-# the time depended on the place, it would depend on who comes before. Here it does not,
-# in either line, by more than ``neg`` and ``rms_norm`` differ.
+# the time depended on the place, it would depend on which contender comes before. The
+# times of a line differ by less than those of ``neg`` and ``rms_norm``, so the place
+# does not decide which of two kernels is faster.
 #
 # The clock of the benchmarks waits for each call. It also draws the order of each turn
-# by lot, and keeps the last results alive, so that each call writes to another place.
-# Then nobody always follows the same contender, and nobody has a slow place in memory
-# for itself.
+# by lot, so that no contender always follows the same one, and keeps the last results
+# alive, so that each call writes to another place in memory.
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
 # be shortened is the code, and the way to the sum. So few rows have kernels of their

@@ -46,7 +46,9 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, "add", "in place")
 
 # %%
-# Both are compared with fp64 like the rest. Of the addition, the sum is checked too:
+# Both are compared with fp64 like the rest. Of the addition, the sum is checked too.
+# ``opbook`` rounds the sum as eager does before it normalizes it, so here two roundings
+# add up:
 
 charts.error_table(rms_norm.where(task="add"))
 

@@ -1,9 +1,9 @@
 """Place the operators under the roofline
 ======================================
 
-See for each operator whether memory or arithmetic limits it, and how near it is. The
-picture has how much an operator computes for each byte that it has to move, and how
-fast it does.
+See for each operator whether memory or arithmetic limits it, and how near it is to that
+limit. The picture shows how many operations an operator does for each byte that it has
+to move, and how many a second.
 
 It needs matplotlib, and the folder ``benchmarks/gpu`` of the repository.
 """
@@ -55,8 +55,9 @@ for name, (intensity, speed) in points.items():
     print(f"{name:22} {intensity:7.2f} FLOP/byte, {share:4.0%} of the roof")
 
 # %%
-# Left of the ridge only fewer bytes help. That is why fusing an addition or writing a
-# better gradient pays there, and why a faster multiplication would not.
+# Left of the ridge, an operator near the roof gets faster only if it moves fewer bytes.
+# That is why it pays there to fuse an addition, or to read the tensors once for both
+# gradients, and why a faster multiplication would not help.
 
 [axis] = charts.panels(rows=8)
 span = [0.5, ridge, 16 * ridge]
