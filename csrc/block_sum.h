@@ -16,8 +16,8 @@ __device__ inline T shuffle_xor(T value, int lane_mask) {
 #endif
 }
 
-// Every lane of a warp gets the sum over its lanes, or over those of its group: so many
-// neighbours, a power of two.
+// Every lane of a warp gets the sum over its lanes, or, if `group` is smaller, over the
+// `group` neighbouring lanes that it is one of. `group` is a power of two.
 template <typename T>
 __device__ inline T warp_sum(T value, int group = kWarpSize) {
 #pragma unroll
@@ -27,8 +27,8 @@ __device__ inline T warp_sum(T value, int group = kWarpSize) {
   return value;
 }
 
-// Every lane of a warp gets the sum of what `count` warps have left in shared memory:
-// no more warps than a warp has lanes.
+// Every lane of a warp gets the sum of what `count` warps have left in shared memory.
+// `count` is at most the number of lanes of a warp.
 template <typename T>
 __device__ inline T sum_of_warps(const T* sums, int count) {
   const int lane = threadIdx.x % kWarpSize;
@@ -53,8 +53,8 @@ __device__ inline T block_sum(T value) {
   return sum_of_whole_warps(value, partial);
 }
 
-// The same over a block whose size the compiler knows: to read all warps' sums takes a
-// few wide loads then, and less time than to exchange them.
+// The same over a block whose size the compiler knows: each thread then reads the sums
+// of all warps with a few wide loads, which takes less time than to exchange them.
 template <int kThreads, typename T>
 __device__ inline T block_sum(T value) {
   constexpr int kWarps = kThreads / kWarpSize;

@@ -16,9 +16,9 @@ constexpr int kElements = kVectorBytes / sizeof(T);
 // [columns]
 // Cuts a row into vectors where memory has them: at multiples of kVectorBytes. Aligned
 // rows (kAligned) begin and end there. Of other rows, the first and the last vector may
-// lie outside the row in part, and belong in part to the rows beside it. If a row is
-// open, these two are loaded whole, so that all loads are in flight together. Of any
-// other row, each element is loaded by itself.
+// lie in part outside the row, in the rows beside it. A row is open if these two may be
+// loaded whole all the same, so that all its loads are in flight together. Otherwise
+// each of its elements is loaded by itself.
 template <int kWidth, bool kAligned>
 struct Columns {
   int64_t count;  // elements of the row
@@ -33,15 +33,15 @@ struct Columns {
 
   __device__ int64_t vectors() const { return (shift + count + kWidth - 1) / kWidth; }
 
-  // The most vectors that a row of so many elements has, wherever it begins.
+  // The most vectors that a row of `count` elements has, wherever it begins.
   static int64_t most_vectors(int64_t count) {
     return (count + (kAligned ? 0 : 2 * (kWidth - 1))) / kWidth;
   }
 
   // Whether a row of a matrix is open. It has to lie between other rows, without gaps,
   // so that its vectors hold elements of the matrix only. Its vectors must be aligned,
-  // which they need not be in another matrix than the one that was cut. The caller has
-  // to ask whether the rows beside it are written meanwhile, as they are in place.
+  // which they may not be if another matrix was cut. The caller has to know whether the
+  // rows beside it are written at the same time, as an in-place operator does.
   template <typename T>
   __device__ bool is_open(const T* matrix, int64_t row, int64_t rows,
                           int64_t stride) const {
@@ -133,8 +133,8 @@ struct Columns {
 // [interleaved]
 // The same for a block that has one row, which begins anywhere: the elements of a
 // vector are `step` apart. Threads beside each other load elements beside each other,
-// and none outside the row. A short row has a vector for each thread, with fewer
-// elements in it.
+// and none outside the row. If a row has fewer vectors than the block has threads, each
+// thread gets one with fewer elements.
 template <int kWidth>
 struct Interleaved {
   int count;  // elements of the row

@@ -7,15 +7,16 @@ namespace opbook {
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// A block for `wanted` threads, as far as one reaches: whole warps of the widest kind.
+// How many threads a block for `wanted` threads has: whole warps of the widest kind, at
+// most kMaxThreads.
 inline int threads_for(int64_t wanted) {
   const int64_t threads = (wanted + kMaxWarpSize - 1) / kMaxWarpSize * kMaxWarpSize;
   return static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
 }
 
-// A block whose rows, one for each threadIdx.y, have `wanted` threads each, as far as a
-// block reaches: whole warps, or a part of one, whose size is a power of two. It has at
-// most `block_threads`, or one row.
+// A block that has a row for each threadIdx.y, and `wanted` threads for each row: whole
+// warps, kMaxThreads at most, or a part of a warp, whose size is a power of two. It has
+// one row, or as many as fit in `block_threads` threads.
 inline dim3 block_of_rows(int64_t wanted, int block_threads) {
   int threads = 1;
   while (threads < wanted && threads < kMinWarpSize) threads *= 2;
@@ -23,8 +24,8 @@ inline dim3 block_of_rows(int64_t wanted, int block_threads) {
   return dim3(threads, threads < block_threads ? block_threads / threads : 1);
 }
 
-// Blocks for all rows: along x as far as a grid reaches, then y. CUDA counts blocks,
-// HIP also threads.
+// Blocks for all rows: along x up to the limit, then along y. CUDA limits the number of
+// blocks along x, HIP also that of threads.
 inline dim3 grid_of_rows(int64_t rows, dim3 block) {
 #if defined(__HIP__)
   const int64_t most = (int64_t{1} << 32) / (block.x * block.y) - 1;
@@ -37,7 +38,7 @@ inline dim3 grid_of_rows(int64_t rows, dim3 block) {
 }
 
 // The row of this block in such a grid, or of this thread where a block has several
-// rows. The last ones may lie behind the last row.
+// rows. The last of them may lie past the last row.
 __device__ inline int64_t row_of_block() {
   return blockIdx.x + static_cast<int64_t>(gridDim.x) * blockIdx.y;
 }

@@ -8,12 +8,13 @@ namespace opbook {
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [l2]
-// What NVIDIA's L2 cache gives up last: no line in particular, those that a kernel
-// writes, so that the next kernel finds more of them there, or all that it touches.
+// Which lines NVIDIA's L2 cache evicts last: kAny, none in particular; kResults, those
+// that the kernel writes, so that the next kernel finds more of them in the cache;
+// kAll, those that it reads or writes.
 enum class Keep { kAny, kResults, kAll };
 
-// What is best for a kernel that reads and writes so many bytes each. Results that fit
-// the cache need no help; the bounds are measured.
+// What is best for a kernel that reads `bytes` and writes as many. Results that fit the
+// cache need no help; the bounds are measured.
 inline Keep what_to_keep(int64_t bytes) {
 #if defined(__CUDACC__) && !defined(__HIP__)
   int device = 0, cache = 0;

@@ -1,6 +1,6 @@
-// Two ways to launch that CUDA has since sm_90: clusters of blocks, and a kernel that
-// starts before the one in front of it is done. Elsewhere the device functions do
-// nothing; without CUDA, OPBOOK_CLUSTERS is not defined either.
+// Two ways to launch that CUDA has since sm_90: clusters of blocks, and programmatic
+// dependent launch, where a kernel starts before the previous one is done. Elsewhere
+// the device functions do nothing; without CUDA, OPBOOK_CLUSTERS is not defined either.
 #pragma once
 
 #include "portable.h"
@@ -14,16 +14,16 @@ namespace opbook {
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [early]
-// The first kernel calls this as soon as the next may use what room is left. The next
-// must be one that waits: if it is somebody else's, the first must not call this.
+// A kernel calls this as soon as the next kernel may start in the room that is left. It
+// must not, unless the next kernel is one of ours and calls wait_for_kernel_before().
 __device__ inline void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// The next, launched by EarlyLaunch, calls this before it touches memory. It returns
-// when all that the first kernel wrote can be read.
+// The next kernel, launched by EarlyLaunch, calls this before it touches memory. It
+// returns when all that the previous kernel wrote can be read.
 __device__ inline void wait_for_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -35,8 +35,8 @@ __device__ inline void wait_for_kernel_before() {
 
 #if defined(OPBOOK_CLUSTERS)
 
-// Whether the current device has both, and the kernel's code was compiled for them. A
-// new device may run code for an old one, in which the functions above do nothing.
+// Whether the current device has both ways, and the kernel was compiled for them. A new
+// device may run code for an old one, in which the functions above do nothing.
 template <typename Kernel>
 bool has_clusters(Kernel kernel) {
   int device = 0, has = 0;
@@ -82,8 +82,8 @@ struct ClusterLaunch : LaunchWithAttribute {
     LaunchWithAttribute::operator()(kernel, blocks, arguments...);
   }
 
-  // How many clusters the device runs at a time: none if it is a part of a GPU, with
-  // fewer multiprocessors together than a cluster has blocks.
+  // How many clusters the device runs at a time. That is none on a part of a GPU that
+  // has room for fewer blocks side by side than a cluster has.
   template <typename Kernel>
   int64_t clusters_at_a_time(Kernel kernel) {
     int clusters = 0;

@@ -1,5 +1,5 @@
 // What differs between CUDA, HIP and a C++ compiler: names, the width of a warp, fast
-// arithmetic. A kernel file includes this header, speaks the gpu* names below, and
+// arithmetic. A kernel file includes this header, uses the gpu* names below, and
 // compiles with nvcc, HIP's clang, and a C++ compiler, which sees no kernels.
 #pragma once
 
@@ -56,8 +56,8 @@ using accumulate_t = typename Accumulate<scalar_t>::type;
 #if defined(OPBOOK_GPU_COMPILER)
 
 // A wave of AMD's CDNA chips (gfx9) has 64 lanes, one of RDNA 32, as NVIDIA's warps.
-// The host pass of a HIP compile has no chip, so this is a constant of device code
-// alone.
+// The host pass of a HIP compile knows no chip, and always has 32 here: only device
+// code may use this constant.
 #if defined(__HIP__) && defined(__GFX9__)
 constexpr int kWarpSize = 64;
 #else
@@ -73,8 +73,8 @@ constexpr int kMaxWarpSize = 32;
 #endif
 constexpr int kMaxThreads = 1024;
 
-// Blocks of kernels whose threads take one step after the other, a grid apart: no more
-// than are far more than any GPU holds at once.
+// Blocks for `steps` steps of a grid-stride loop: one thread a step, up to a limit that
+// is far more blocks than any GPU holds at once. Beyond it, threads take several steps.
 inline int64_t blocks_for(int64_t steps, int threads) {
   constexpr int64_t kMaxBlocks = 65536;
   const int64_t blocks = (steps + threads - 1) / threads;
@@ -94,8 +94,8 @@ inline int multiprocessors() {
 }
 
 #if defined(__CUDA_ARCH_LIST__)
-// What CUDA's words for a kernel without code for the device leave out. nvcc makes the
-// list: 900 is compute capability 9.0.
+// CUDA's words for a kernel without code for the device, and the architectures that
+// they leave out. nvcc makes the list: 900 is compute capability 9.0.
 inline const char* no_code_for_device(const char* words) {
   constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
   static thread_local std::string text;
@@ -113,8 +113,8 @@ inline const char* no_code_for_device(const char* words) {
 }
 #endif
 
-// Null, or what went wrong: the last launch could not start, or something before it
-// failed and nobody asked.
+// Null, or what went wrong: the last launch could not start, or something failed before
+// it and its error was not read.
 inline const char* launch_error() {
   const auto status = gpuGetLastError();
 #if defined(__CUDA_ARCH_LIST__)
@@ -127,8 +127,9 @@ inline const char* launch_error() {
 
 #endif  // OPBOOK_GPU_COMPILER
 
-// 1 / x and 2^x in one instruction of a GPU, which errs by few units in the last place
-// and takes subnormal numbers for zero. The CPU's are exact to one.
+// 1 / x and 2^x. A GPU has one instruction for each, which errs by few units in the
+// last place and takes subnormal numbers for zero. The CPU's results err by at most one
+// unit.
 OPBOOK_HOST_DEVICE inline float fast_reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
   float result;

@@ -23,7 +23,7 @@ __device__ inline T* partial_of_row(T* partial) {
 }
 
 // Every thread gets the sum over the threads of its threadIdx.y. They are whole warps,
-// or a part of one: that needs no barrier.
+// or a part of one warp, whose sum needs no barrier.
 template <typename T>
 __device__ inline T sum_of_row(T value, T* partial) {
   if (blockDim.x <= kWarpSize) return warp_sum(value, blockDim.x);
@@ -65,9 +65,9 @@ struct RowSum {
 #endif
   }
 
-  // Each block writes its sum into the shared memory of all. A store that counts its
-  // bytes at the receiver's barrier needs no fence; a barrier of the whole cluster
-  // would also wait until the row before is stored.
+  // Each block writes its sum into the shared memory of all blocks of the cluster. The
+  // store counts its bytes at the receiver's barrier, and so needs no fence. A barrier
+  // of the whole cluster would also wait until the previous row is stored.
   __device__ T sum_over_blocks(T value, int turn) {
     T total = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -25,9 +25,9 @@ using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
 // [check]
 // Throws the parts as one message, which begins with the operator's name; with
-// STD_TORCH_CHECK it would begin with a C++ function and a file. Whatever is thrown, a
-// RuntimeError arrives: libtorch knows the kinds of its own exceptions, and these are
-// not part of the stable ABI.
+// STD_TORCH_CHECK it would begin with a C++ function and a file. Python gets a
+// RuntimeError, whatever is thrown here: only libtorch's own exceptions become errors
+// of other types, and they are not part of the stable ABI.
 template <typename... Parts>
 [[noreturn]] void fail(const char* op, const Parts&... parts) {
   std::ostringstream text;
@@ -105,14 +105,14 @@ inline void check_launch(const char* op, const char* error) {
 }
 
 // [call]
-// Calls an operator of ATen by name. What it throws arrives as a code.
+// Calls an operator of ATen by name. If it throws, the call returns an error code.
 inline void call_aten(const char* op, const char* overload, StableIValue* stack) {
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack, TORCH_ABI_VERSION));
 }
 
-// What ATen said when it last failed. PyTorch keeps the words since 2.13, which this
-// build may not have, so the function that has them is looked up while running. Only
-// the words are kept: torch.OutOfMemoryError arrives as a RuntimeError.
+// The message of ATen's last exception. PyTorch keeps it since 2.13, and this library
+// runs on older versions too, so the function that returns it is looked up at run time.
+// The type is not kept: torch.OutOfMemoryError becomes a RuntimeError.
 inline std::string words_of_aten() {
   const auto words = reinterpret_cast<const char* (*)()>(
       dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
@@ -175,8 +175,8 @@ inline void* current_stream(int32_t device_index) {
   return stream;
 }
 
-// While it lives, allocations and launches go to the device of `tensor`, whose current
-// stream it knows.
+// While it lives, allocations and launches go to the device of `tensor`. `stream` is
+// the current stream of that device.
 struct GpuOf {
   torch::stable::accelerator::DeviceGuard guard;
   void* stream;

@@ -17,8 +17,8 @@ struct alignas(sizeof(T) * N < kVectorBytes ? sizeof(T) * N : kVectorBytes) Vect
 #if defined(OPBOOK_GPU_COMPILER)
 
 // A vector in registers, as it came from memory. Between two uses of a plain vector the
-// compiler may keep what it converted the elements to, in two or four times as many
-// registers; asm that could have changed the words leaves it nothing to keep.
+// compiler may keep the converted elements: fp16 as fp32 takes twice the registers. The
+// empty asm below might change the words, so the compiler has to convert them again.
 template <typename Elements>
 struct alignas(Elements) Packed {
   uint32_t words[sizeof(Elements) / sizeof(uint32_t)];

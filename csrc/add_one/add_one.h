@@ -1,4 +1,4 @@
-// add_one: output = input + 1, element by element. The smallest operator there is.
+// add_one: output = input + 1, element by element. The library's smallest operator.
 #pragma once
 
 #include "../portable.h"
@@ -21,7 +21,7 @@ const char* launch_add_one(const scalar_t* input, scalar_t* output, int64_t coun
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [kernel] as many threads as the grid has, each takes every so-many-th element
+// [kernel] a grid of n threads, of which each takes every n-th element
 template <typename scalar_t>
 __global__ void add_one_kernel(const scalar_t* input, scalar_t* output, int64_t count) {
   const int64_t first = threadIdx.x + static_cast<int64_t>(blockDim.x) * blockIdx.x;

@@ -11,10 +11,11 @@ namespace opbook {
 enum class Gelu { kErf, kTanh };
 
 // [math] x * Phi(x), once, for every device
-// Phi, the normal distribution. Its relative error is below 5e-6 for |x| <= 8, and
-// below 2e-4 where bf16 still has a result: enough for 16 bits. The form is that of
-// Abramowitz and Stegun, 7.1.26, for erfc: exp(-z^2) * series(t) with t = 1 / (1 + p
-// z); p and the terms are fitted to the relative error of Phi(-|x|).
+// Phi, the distribution function of the standard normal distribution. Its relative
+// error is below 5e-6 for |x| <= 8, and below 2e-4 where bf16 still has a result:
+// enough for 16 bits. The form is that of Abramowitz and Stegun, 7.1.26, for erfc:
+// exp(-z^2) * series(t), t = 1 / (1 + p z). p and the terms make the relative error of
+// Phi(-|x|) small.
 OPBOOK_HOST_DEVICE inline float normal_distribution(float x) {
   const float t = fast_reciprocal(1.0f + 0.30052038f * std::fabs(x));
   float series = -0.08214584f;

@@ -142,8 +142,8 @@ void apply(const Device& device, const Tensor& input, const Tensor& output,
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
 }
 
-// The schema has a bool where the interface has a string: of each string argument, the
-// stable ABI's conversion leaks a copy.
+// The schema has a bool where the interface has a string, because the stable ABI's
+// conversion leaks a copy of each string argument.
 template <typename Device>
 Tensor linear_gelu(const Tensor& input, const Tensor& weight,
                    const std::optional<Tensor>& bias, bool tanh_form) {

@@ -41,7 +41,7 @@ constexpr int kTile = 16;
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [tile] tiles are numbered row by row in one grid dimension, which may be 2^31 long
+// [tile] tiles are numbered row by row along x, where a grid may have 2^31 - 1 blocks
 struct Element {
   int64_t row, column;
 };

@@ -48,8 +48,8 @@ struct Gpu : GpuOf {
 // [layout]
 // Whether eager gives the result the strides of this input, for certain: it is
 // contiguous, or its elements fill a stretch of memory in another order of dimensions.
-// With dimensions of size 1 that order is open to interpretation, and the
-// interpretation is eager's.
+// With a dimension of size 0 or 1 the strides do not tell that order, so eager's kernel
+// decides.
 bool keeps_strides(const Tensor& input) {
   int64_t expected = 1;
   bool contiguous = true, ambiguous = false;
@@ -73,8 +73,8 @@ bool keeps_strides(const Tensor& input) {
 // [/layout]
 
 // [eager]
-// `neg.out` is an operator of its own, whose kernel is still ATen's. It brings the
-// strides of its result with it when it gets an empty tensor to resize.
+// `neg.out` is an operator of its own, whose kernel is still ATen's. It gets an empty
+// tensor, and resizes it to the shape and the strides that eager's result has.
 Tensor eager_neg(const Tensor& input) {
   using torch::stable::detail::from;
   const Tensor output = new_empty("aten::neg", input, {0});
@@ -107,7 +107,7 @@ constexpr const char* kNoBool =
 
 template <typename Device>
 Tensor neg(const Tensor& input) {
-  // Eager's words, which older versions of PyTorch would not hand through.
+  // Eager's words, which PyTorch before 2.13 would not hand through.
   if (input.scalar_type() == ScalarType::Bool) throw std::runtime_error(kNoBool);
   if (keeps_strides(input)) {
     switch (input.scalar_type()) {

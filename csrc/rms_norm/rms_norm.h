@@ -1,6 +1,6 @@
 // RMSNorm: output = input / sqrt(mean(input^2) + eps) * weight, over the last dimension
-// (Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467, eq.
-// 4).
+// (Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467, eq. 4,
+// where eps is 0).
 #pragma once
 
 #include <algorithm>
@@ -82,8 +82,9 @@ __device__ inline Weight ones() {
   return vector;
 }
 
-// Vector i of the weight, cut as the row is. All rows share the weight, so if they are
-// not aligned, it is aligned for few of them: each element is loaded by itself.
+// Vector i of the weight, cut as the row is. All rows share the weight, so if the rows
+// are not aligned, its vectors are aligned for few of them, and each element is loaded
+// by itself.
 template <typename Cut, typename weight_t, typename Index>
 __device__ inline auto weight_at(const Cut& columns, const weight_t* weight, Index i) {
   using Weight = decltype(columns.load(weight, i, false));
@@ -195,8 +196,8 @@ struct KeptRow {
 // [/kept]
 
 // [form]
-// How a row is spread over the threads of a block. So many blocks of so many threads
-// are to fit a multiprocessor, which decides how many registers a thread gets.
+// How a row is spread over the threads of a block. A multiprocessor is to have room for
+// kBlocks blocks of kThreads threads, which decides how many registers a thread gets.
 template <int kKeptVectors, int kMostThreads, int kLeastBlocks, int kShorterRows = 0>
 struct Form {
   static constexpr int kKept = kKeptVectors;  // by a thread; 0: the row is read twice
@@ -245,8 +246,7 @@ constexpr int blocks_at_least() {
   return kWanted < kMost ? kWanted : kMost;
 }
 
-// Where the registers have room for it, the weight is asked for before the sum is
-// known.
+// Where the registers have room for the weight, it is loaded before the sum is known.
 template <typename Form, typename scalar_t, typename weight_t>
 constexpr bool loads_weight_first() {
   return Form::kKept <= (is_wide<scalar_t, weight_t>() ? 2 : 4);
@@ -335,14 +335,15 @@ __global__ void __launch_bounds__(
 // [/kernel]
 
 // [few_rows] one block, one row, two vectors a thread, or one of each of two rows
-// Up to so many rows, the GPU has room for all blocks, or nearly, and little to do.
+// Up to this many rows, the GPU has room for nearly all blocks at once.
 constexpr int64_t kFewRows = 256;
 template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
 
-// So short a call waits for its code to arrive as well. Hence a kernel of its own: it
-// takes only rows with a weight, gives the cache no hints, and converts every element
-// once. It has the parameters of rms_norm_kernel, and leaves two of them unused.
+// In so short a call, loading the kernel's code takes a part of the time. So these rows
+// have a small kernel of their own: it takes only rows with a weight, gives the cache
+// no hints, and converts every element once. It has the parameters of rms_norm_kernel,
+// and leaves two of them unused.
 template <int kThreads, typename scalar_t, typename weight_t, int kWidth, bool kAligned,
           typename Added>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -402,7 +403,7 @@ constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
 
-// The weight stays in registers for all rows, and the next row is on its way while the
+// The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
 // two leave 128: for rows that are not aligned, or a weight wider than the input.
 template <typename scalar_t, typename weight_t, bool kAligned>
@@ -458,21 +459,21 @@ struct Launch {
   dim3 block;
 };
 
-// The block in which a form has rows of so many vectors.
+// The block in which a form has rows of `vectors` vectors.
 template <typename Form>
 dim3 block_of(int64_t vectors) {
   constexpr int kKept = std::max(Form::kKept, 1);
   return block_of_rows((vectors + kKept - 1) / kKept, kShortRowThreads);
 }
 
-// How many vectors its threads have room for in a row. Those past the row's end are
-// threads that do nothing.
+// How many vectors of a row the threads of that block have room for. Places past the
+// row's end stay empty.
 template <typename Form>
 int places(int64_t vectors) {
   return Form::kKept * block_of<Form>(vectors).x;
 }
 
-// Which kernel rows of so many elements take, in which form, and with which block.
+// Which kernel rows of `hidden` elements take, in which form, and with which block.
 template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
 auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   constexpr bool kAdds = !std::is_empty_v<Added>;

@@ -21,8 +21,8 @@ struct Plan {
 
 // [plan]
 // Blocks that walk through the rows, as many as a GPU holds at once. If a thread gets
-// several rows, the number of blocks is a multiple of `alike`, for rows that are not
-// aligned the elements of a vector. So all rows of a thread are cut in the same places.
+// several rows, the number of blocks is a multiple of `alike`: 1 for aligned rows, the
+// elements of a vector for others. So all rows of a thread are cut in the same places.
 Plan many_rows(Kernel kernel, int kept, int64_t threads_of_row, int64_t rows,
                int64_t alike) {
   const dim3 block = block_of_rows(threads_of_row, kSharedThreads);

@@ -77,9 +77,10 @@ __device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sum
 // [/vector]
 
 // [few_rows] one block, one row, as forward
-// So short a call waits for its code to arrive as well. Hence one loop of its own,
-// which converts every element once. The row's part of the weight's gradient does not
-// wait for the sum: it is on its way to memory while the block adds up.
+// In so short a call, loading the kernel's code takes a part of the time. So these rows
+// have a small kernel of their own, which converts every element once. It stores the
+// row's part of the weight's gradient first, so the store is in flight while the block
+// adds up.
 template <typename scalar_t, typename weight_t, bool kAdded, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
@@ -149,9 +150,9 @@ constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
-// registers. The next row is on its way while this one is added up. kAdded, whether
-// something may be added, is a constant, because the registers are all taken. What is
-// added to rows that are not aligned is loaded element by element, as is their weight.
+// registers. The next row is in flight while this one is added up. kAdded, whether
+// `added` may be there, is a constant, because the registers are all taken. For rows
+// that are not aligned, `added` is loaded element by element, as is their weight.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
           bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))

@@ -219,7 +219,7 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
   const int64_t hidden = input.size(-1);
   const int64_t rows = rrms.numel();
   const auto acc_dtype = accumulate_dtype(input);
-  // The kernels write it in the type that they read the weight in.
+  // The kernels write the weight's gradient in the type that they read the weight in.
   const auto weight_dtype = weight && weight->scalar_type() == input.scalar_type()
                                 ? input.scalar_type()
                                 : acc_dtype;

@@ -1,12 +1,12 @@
-"""Find what is wrong with an operator and raises no error.
+"""Find faults of an operator that raise no error.
 
     python -m opbook.check PACKAGE:OPERATOR PACKAGE:SAMPLES
 
 OPERATOR is a function that calls one operator, or the operator itself, for example
 ``torch:ops.mine.add``. SAMPLES is a list of tuples of arguments, or a function that
 returns one. Each check calls the operator in a way that its author may not have thought
-of, and compares with an ordinary call. An operator that refuses such a call by an
-exception passes, because its caller knows. In a test::
+of, and compares with an ordinary call. An operator that raises an exception for such a
+call passes the check, because its caller notices. In a test::
 
     @pytest.mark.parametrize("arguments", SAMPLES)
     def test_nothing_is_silently_wrong(arguments):
@@ -47,7 +47,9 @@ class Refused(Exception):
 
 
 def check(operator: Callable, arguments: Sequence[Any]) -> None:
-    """Run all checks on one operator with one set of arguments.
+    """Run all checks on one operator with one tuple of arguments.
+
+    A check that the operator refuses by an exception counts as passed.
 
     Raises:
         AssertionError: A check found something; the message lists all findings.
@@ -64,9 +66,10 @@ def check(operator: Callable, arguments: Sequence[Any]) -> None:
 def results(
     operator: Callable, arguments: Sequence[Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """Name, verdict and explanation of each check.
+    """Run all checks; yield the name, the verdict and an explanation of each.
 
-    The verdict is "ok", "refuses" (the operator raised), "WRONG" or "skipped".
+    The verdict is "ok", "refuses" (the operator raised), "WRONG" or "skipped" (the
+    check does not apply, for the reason in the explanation).
     """
     for name, run in CHECKS.items():
         try:
@@ -511,7 +514,7 @@ def named(path: str) -> Any:
 
 
 def show(operator: Callable, samples: Iterable[Sequence[Any]]) -> int:
-    """Print a line for each check; return how many are wrong."""
+    """Print each check's worst verdict over all samples; return how many are wrong."""
     wrong = 0
     verdicts: dict[str, list[tuple[str, str]]] = {name: [] for name in CHECKS}
     for arguments in samples:

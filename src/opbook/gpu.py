@@ -1,7 +1,7 @@
-"""What a build without GPU kernels does with tensors on a GPU: it says so.
+"""If the library was built without GPU kernels, raise a clear error for GPU tensors.
 
-PyTorch from ``pip`` has CUDA and brings no nvcc, so this is the build that most people
-with a GPU get first.
+PyTorch for Linux from ``pip`` has CUDA's libraries and no nvcc, so a machine that has a
+GPU and no CUDA toolkit gets such a build.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ def runs_on_gpu() -> bool:
     """Whether the C++ operators run on a GPU here.
 
     Returns:
-        True if PyTorch sees a GPU and this build has kernels for it.
+        True if PyTorch sees a GPU and this build has GPU kernels. Whether they were
+        compiled for that very GPU, ``python -m opbook.doctor`` tells.
 
     Example:
         >>> import opbook
@@ -34,8 +35,8 @@ def runs_on_gpu() -> bool:
 def refuse_gpu_tensors(kind: str, version: str) -> list[str]:
     """Gives each operator without a GPU kernel one that raises.
 
-    The dispatcher's own error is a list of 40 keys without a cause. A kernel that is
-    registered later replaces this one.
+    The dispatcher's own error lists dispatch keys, and does not name the cause. A
+    kernel that is registered later replaces this one.
 
     Args:
         kind: ``"cuda"`` or ``"hip"``, for which PyTorch is built.

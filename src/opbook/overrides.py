@@ -19,8 +19,8 @@ def override(operator: str, kernel: Callable, key: str) -> Iterator[None]:
         key: A dispatch key, such as ``"CPU"``, ``"CUDA"`` or ``"AutogradCPU"``.
 
     Raises:
-        ValueError: There is no such key, or the operator is composed of others, and a
-            kernel of its own would hide the parts that its gradient comes from.
+        ValueError: There is no such key; or the operator is composed of others, from
+            whose gradients its own comes, and a kernel would hide them.
         RuntimeError: There is no such operator.
 
     Example:

@@ -16,7 +16,7 @@ def add_one(input: Tensor) -> Tensor:
             complex numbers take PyTorch's own path, with its type promotion.
 
     Returns:
-        A new tensor of the dtype that ``input + 1`` has, and of its strides where no
+        A new tensor with the dtype of ``input + 1``, and with its strides too unless a
         dimension has size 0 or 1.
 
     Raises:

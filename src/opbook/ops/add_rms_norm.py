@@ -23,15 +23,15 @@ def add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add two tensors and normalize the sum; return both results.
 
-    The same as ``sum = input + residual`` and ``output = rms_norm(sum, weight, eps)``,
-    without reading the sum from memory again. The sum is rounded to the dtype before it
-    is normalized, as eager rounds it.
+    The same as ``sum = input + residual`` and ``output = rms_norm(sum, weight, eps)``.
+    On a GPU one kernel does both, and does not read the sum from memory again unless a
+    row is too long for its registers. The sum is rounded to the dtype before it is
+    normalized, as eager rounds it.
 
     Args:
         input: As in :func:`rms_norm`.
-        residual: Shape, dtype and device of ``input``, any strides. It is not
-            broadcast: pass ``residual.expand_as(input)``, which copies nothing. Nor is
-            its dtype promoted.
+        residual: Shape, dtype and device of ``input``, any strides. It is neither
+            broadcast nor promoted: pass ``residual.expand_as(input)``.
         weight: As in :func:`rms_norm`.
         eps: As in :func:`rms_norm`.
 
@@ -39,8 +39,8 @@ def add_rms_norm(
         ``output`` and ``sum``, contiguous tensors of ``input``'s shape and dtype.
 
     Raises:
-        TypeError: ``input``, ``residual`` or ``weight`` is no tensor, or ``eps`` no
-            real number.
+        TypeError: ``input``, ``residual`` or ``weight`` is not a tensor, or ``eps`` not
+            a real number.
         NotImplementedError: The dtype of ``input`` has no kernel, or a tensor is sparse
             or nested.
         RuntimeError: ``input`` has no dimension, or ``residual`` or ``weight`` does not
@@ -158,7 +158,7 @@ def _setup(ctx, inputs, output):
 
 
 def _backward(ctx, grad_output, grad_sum):
-    """For who calls the operator itself: it kept no rrms, so compute it again."""
+    """For callers of the operator itself: it kept no rrms, so compute it again."""
     sum, weight = ctx.saved_tensors
     with torch.no_grad():
         _, rrms = torch.ops.opbook.rms_norm_forward(sum, weight, ctx.eps)

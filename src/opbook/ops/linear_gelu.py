@@ -31,10 +31,12 @@ def linear_gelu(
        \sqrt{2 / \pi} \, (z + 0.044715 \, z^3)\right)\right)
 
     On NVIDIA GPUs, the tanh form of fp16 and bf16 without a gradient is one call of
-    cuBLASLt, whose epilogue applies GELU to the sums of the product. That holds for
-    every shape, because cuBLASLt chooses its kernel by the shape with an epilogue too.
-    All other calls are the product and a kernel of this library, which overwrites the
-    product, or, for a gradient, writes beside it.
+    ``aten::_addmm_activation``, with which cuBLASLt applies GELU to the fp32 sums of
+    the product. All other calls take two steps: PyTorch's matrix product, and a kernel
+    of this library, which overwrites the product unless backward needs it.
+
+    Arguments that only ``torch.nn.functional.linear`` accepts (a sparse weight, a bias
+    that broadcasts) take PyTorch's own path, and so does a call under autocast.
 
     GELU runs in fp32 for fp16, bf16 and fp32, and in fp64 for fp64. Source: Hendrycks
     and Gimpel, *Gaussian Error Linear Units* (arXiv:1606.08415), section 2.
@@ -46,12 +48,12 @@ def linear_gelu(
         approximate: ``"none"`` for the error function, ``"tanh"`` for the other form.
 
     Returns:
-        A contiguous tensor of shape ``[..., out_features]`` and ``input``'s dtype. What
-        else ``torch.nn.functional.linear`` accepts (a sparse weight, a bias that
-        broadcasts) takes PyTorch's own path, and so does a call under autocast.
+        A contiguous tensor of shape ``[..., out_features]`` and ``input``'s dtype. On
+        PyTorch's own path, the strides are PyTorch's, and so is autocast's dtype.
 
     Raises:
-        TypeError: A tensor is not a tensor, or ``approximate`` is not a string.
+        TypeError: ``input``, ``weight`` or ``bias`` is not a tensor, or ``approximate``
+            is not a string.
         NotImplementedError: The dtype of ``input`` has no kernel.
         RuntimeError: Shapes, dtypes or devices do not fit together, or ``approximate``
             is another string.
@@ -252,7 +254,7 @@ def _save_inputs(ctx, inputs, output) -> None:
 
 
 def _recompute_and_backward(ctx, grad_output):
-    """Serve who calls the operator itself: it returned no pre-activation."""
+    """Serve callers of the operator itself: it returned no pre-activation."""
     if grad_output is None:
         return None, None, None, None
     input, weight, bias = ctx.saved_tensors

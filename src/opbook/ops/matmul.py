@@ -13,12 +13,12 @@ from opbook.forward_mode import register_autograd
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Multiply two matrices, as :func:`torch.mm`: no batches, no vectors.
 
-    Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64. Autocast changes
-    nothing here: it has no rule for this operator.
+    Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64. Autocast has no rule
+    for this operator, so it does not change the dtypes.
 
     Args:
-        input: Shape ``[n, k]``, any strides; fp16, bf16, fp32 or fp64. Other dtypes
-            take PyTorch's own path, and its errors.
+        input: Shape ``[n, k]``, any strides; fp16, bf16, fp32 or fp64. Other dtypes go
+            to :func:`torch.mm`, whose errors you then get.
         other: Shape ``[k, m]``, any strides, the dtype and device of ``input``.
 
     Returns:

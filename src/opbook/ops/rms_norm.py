@@ -24,14 +24,15 @@ def rms_norm(
 
     A row is the last dimension of ``input``; ``n`` is its size. Sums run in fp32 for
     fp16, bf16 and fp32, and in fp64 for fp64. The result is rounded once. Source: Zhang
-    and Sennrich, *Root Mean Square Layer Normalization* (arXiv:1910.07467), eq. 4.
+    and Sennrich, *Root Mean Square Layer Normalization* (arXiv:1910.07467), eq. 4, to
+    which ``eps`` is added as in PyTorch.
 
     Args:
         input: Any shape with at least one dimension, any strides; fp16, bf16, fp32 or
             fp64 (complex tensors take PyTorch's own path).
         weight: Shape ``[input.shape[-1]]``, same device, any dtype that converts to a
-            float, but no 8-bit float. ``None`` scales by one. Its gradient has its
-            dtype, as in eager: that of an fp32 weight is fp32 for an fp64 input too.
+            float, but no 8-bit float. ``None`` scales by one. The gradient of the
+            weight has the dtype of the weight, whatever that of ``input``, as in eager.
         eps: Added to the mean square. ``None`` means the machine epsilon of the type
             the sums run in, as in :func:`torch.nn.functional.rms_norm`.
 
@@ -39,7 +40,8 @@ def rms_norm(
         A contiguous tensor of ``input``'s shape and dtype.
 
     Raises:
-        TypeError: ``input`` or ``weight`` is no tensor, or ``eps`` no real number.
+        TypeError: ``input`` or ``weight`` is not a tensor, or ``eps`` is not a real
+            number.
         NotImplementedError: The dtype of ``input`` has no kernel, or a tensor is sparse
             or nested.
         RuntimeError: ``input`` has no dimension, or the shape, device or dtype of
@@ -67,20 +69,25 @@ def rms_norm_(
 ) -> Tensor:
     """In-place version of :func:`rms_norm`: writes the result over ``input``.
 
-    Without a gradient it allocates nothing for rows that a single stride describes.
-    With one it costs a copy of ``input``, which backward needs.
+    If no gradient is needed, and a single stride describes where the rows begin, it
+    allocates no tensor of that size. For a gradient it copies ``input``, because
+    backward needs the old values.
 
     Args:
-        input: As in :func:`rms_norm`, and no two elements may be the same memory.
-        weight: As in :func:`rms_norm`; it may not share memory with ``input``.
+        input: As in :func:`rms_norm`, and no two elements may share memory.
+        weight: As in :func:`rms_norm`. It may not lie between the first and the last
+            element of ``input``.
         eps: As in :func:`rms_norm`.
 
     Returns:
         ``input``.
 
     Raises:
-        RuntimeError: Also for a leaf that requires grad, an expanded ``input``, or a
-            ``weight`` inside ``input``.
+        TypeError: As for :func:`rms_norm`.
+        NotImplementedError: As for :func:`rms_norm`.
+        RuntimeError: As for :func:`rms_norm`, and for a leaf that requires grad, an
+            expanded ``input``, a ``weight`` inside ``input``, and, outside inference
+            mode, an ``input`` that was made in it.
     """
     check_kinds(input, weight, eps, "opbook.rms_norm_")
     if input.is_complex():
@@ -220,7 +227,8 @@ _call_forward = register_autograd(
 # [autograd_rest]
 def differentiable_gradients(needed, grad, input, weight, eps):
     """The same gradients, as a graph that autograd can differentiate again."""
-    # One may be computed from the other: the way between them is not ours to follow.
+    # Views, because one of the two may have been computed from the other, and the
+    # gradient of that computation is not ours.
     input = input.view_as(input)
     weight = None if weight is None else weight.view_as(weight)
     wanted = [t for t, need in zip((input, weight), needed, strict=True) if need]
@@ -245,7 +253,7 @@ def _setup(ctx, inputs, output):
 
 
 def _backward(ctx, grad):
-    """For who calls the operator itself: it kept no rrms, so compute it again."""
+    """For callers of the operator itself: it kept no rrms, so compute it again."""
     input, weight = ctx.saved_tensors
     with torch.no_grad():
         _, rrms = torch.ops.opbook.rms_norm_forward(input, weight, ctx.eps)

@@ -315,24 +315,30 @@ def attention(
 
     .. math:: \text{softmax}(s \, Q K^T) \, V
 
+    ``s`` is ``scale``. Sources: Vaswani et al., *Attention Is All You Need*
+    (arXiv:1706.03762), eq. 1; for the computation by blocks, Dao et al.,
+    *FlashAttention* (arXiv:2205.14135).
+
     Args:
         query: Shape ``[batch, heads, q_len, dim]``; fp16, bf16 or fp32; ``dim`` is 16,
-            32, 64, 128 or 256. A tensor with rows of stride 1 at multiples of 16 bytes
-            is read where it lies, so ``[batch, q_len, heads, dim]`` transposed is too.
+            32, 64, 128 or 256. A tensor whose last dimension has stride 1, and whose
+            rows begin at multiples of 16 bytes, is read without a copy, for example
+            ``[batch, q_len, heads, dim]`` transposed.
         key: Shape ``[batch, heads, kv_len, dim]``, the dtype and device of ``query``.
         value: The shape, dtype and device of ``key``.
-        causal: Whether query ``i`` sees the keys 0 to ``i`` alone: the mask begins in
-            the upper left corner, as that of
-            ``torch.nn.functional.scaled_dot_product_attention`` does.
+        causal: Whether query ``i`` sees only the keys 0 to ``i``. The mask begins in
+            the upper left corner, as in
+            ``torch.nn.functional.scaled_dot_product_attention``.
         scale: Positive. ``None`` stands for ``1 / sqrt(dim)``.
 
     Returns:
-        A tensor of ``query``'s shape and dtype, whose heads and positions lie in
-        ``query``'s order. Scores and sums are fp32; the weights are rounded to the
+        A tensor of ``query``'s shape and dtype, whose heads and positions lie in memory
+        in ``query``'s order. Scores and sums are fp32; the weights are rounded to the
         dtype before they multiply ``value``.
 
     Raises:
-        TypeError: An argument is no tensor, or ``scale`` is no real number.
+        TypeError: ``query``, ``key`` or ``value`` is not a tensor, or ``scale`` is not
+            a real number.
         ValueError: ``scale`` is not positive and finite.
         NotImplementedError: Another dtype or ``dim``, a sparse or nested tensor, or
             forward mode.

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of a seed, so that nobody has to keep it."""
+"""Dropout whose mask is a function of a seed, so that it need not be saved."""
 
 import torch
 import triton
@@ -35,14 +35,15 @@ def dropout_kernel(input, output, p, seed, count, BLOCK: tl.constexpr):
 # [operator]
 @custom_op("opbook_triton::dropout", mutates_args=())
 def dropout(input: Tensor, p: float, seed: int) -> Tensor:
-    """Zero elements at random; the same seed zeroes the same ones.
+    """Zero elements at random, and scale the others by ``1 / (1 - p)``.
 
-    Backward calls the operator again with the same seed, so no mask is saved.
+    The same seed zeroes the same elements. Backward calls the operator again with that
+    seed, so no mask is saved.
 
     Args:
         input: Any shape and strides; fp16, bf16 or fp32.
         p: Probability of a zero, 0 <= p < 1.
-        seed: Any integer of 64 bits.
+        seed: Any signed integer of 64 bits.
 
     Returns:
         A contiguous tensor of ``input``'s shape and dtype.

@@ -73,7 +73,7 @@ def linear_kernel(
     SPLITS programs adds up a part of K, and writes to a part of the output. The tuner
     reads `bucket`, and nobody else.
     """
-    # So many rows of tiles are computed together: their programs share what is in L2.
+    # GROUP rows of tiles are computed together: their programs share what is in L2.
     GROUP: tl.constexpr = 8
     down, across = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(1)
@@ -326,15 +326,18 @@ register_autograd("opbook_triton::matmul", _backward_matmul, setup_context=_save
 # [linear_gelu]
 @torch.library.custom_op("opbook_triton::linear_gelu", mutates_args=())
 def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply a linear layer and the exact GELU, in one kernel.
+    """Apply a linear layer and the exact GELU of :func:`opbook.linear_gelu`.
+
+    One kernel does both, or two if few tiles would fill the GPU only in part.
 
     Args:
         input: Shape ``[..., in_features]``, any strides; fp16, bf16 or fp32.
-        weight: Shape ``[out_features, in_features]``, the dtype of ``input``.
-        bias: Shape ``[out_features]``, the dtype of ``input``. ``None`` adds nothing.
+        weight: Shape ``[out_features, in_features]``, any strides, same dtype.
+        bias: Shape ``[out_features]``, same dtype. ``None`` adds nothing.
 
     Returns:
-        A contiguous tensor ``[..., out_features]``. Sums and GELU run in fp32.
+        A contiguous tensor of shape ``[..., out_features]`` and ``input``'s dtype. Sums
+        and GELU run in fp32. Autocast has no rule for this operator.
 
     Raises:
         NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.

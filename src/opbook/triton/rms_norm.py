@@ -29,7 +29,7 @@ SHORT, WIDEST_BLOCK = 512, 8192
 BACKWARD_WARPS = 4096
 # Elements of a long row that a program of backward takes.
 LONG_ROW_BLOCK = 2048
-VECTOR = 16  # Triton loads vectors if it knows that rows begin at multiples of so many
+VECTOR = 16  # Triton loads vectors if it knows that rows begin at multiples of this
 
 
 # [forward]
@@ -176,9 +176,10 @@ def rms_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> 
         A contiguous tensor of ``input``'s shape and dtype. Sums run in fp32.
 
     Raises:
-        TypeError: ``eps`` is no real number, or is a tensor that requires grad.
+        TypeError: ``eps`` is not a real number (``None`` is not one here), or is a
+            tensor that requires grad.
         NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
-        RuntimeError: A shape or a device does not fit.
+        RuntimeError: ``input`` has no dimension, or a shape or device does not fit.
     """
     if not is_number(eps):
         raise TypeError(

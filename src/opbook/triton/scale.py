@@ -58,7 +58,7 @@ def scale(input: Tensor, factor: float) -> Tensor:
         A contiguous tensor of ``input``'s shape and dtype.
 
     Raises:
-        TypeError: ``factor`` is no real number, or is a tensor that requires grad.
+        TypeError: ``factor`` is not a real number, or is a tensor that requires grad.
         NotImplementedError: Another dtype, a sparse or nested tensor, or forward mode.
         RuntimeError: A device that Triton does not run on here.
     """
@@ -79,7 +79,7 @@ def _scale(input: Tensor, factor: float) -> Tensor:
 
 
 def _check_factor(op: str, factor: float) -> None:
-    """Refuse what PyTorch would turn into a number, and its gradient into none."""
+    """Refuse a tensor that PyTorch would turn into a number, and lose its gradient."""
     if not is_number(factor):
         raise TypeError(
             f"{op}: factor must be a real number, or a tensor of one that requires no "
@@ -176,8 +176,10 @@ def scale_(input: Tensor, factor: float) -> Tensor:
 
     Raises:
         TypeError: As for :func:`scale`.
-        RuntimeError: Also for a leaf that requires grad, for expanded ``input``, and
-            outside inference mode for one that was made in it.
+        NotImplementedError: As for :func:`scale`.
+        RuntimeError: As for :func:`scale`, and for a leaf that requires grad, an
+            expanded ``input``, and, outside inference mode, an ``input`` that was made
+            in it.
     """
     _check_factor("opbook.triton.scale_", factor)
     scale_in_place(input, factor)

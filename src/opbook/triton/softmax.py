@@ -81,6 +81,9 @@ def softmax(input: Tensor) -> Tensor:
 
     .. math:: y_i = \frac{e^{x_i - \max x}}{\sum_j e^{x_j - \max x}}
 
+    Source of the kernel, which reads a row twice: Milakov and Gimelshein, *Online
+    normalizer calculation for softmax* (arXiv:1805.02867), algorithm 3.
+
     Args:
         input: At least one dimension, any strides; fp16, bf16 or fp32.
 
