@@ -15,12 +15,15 @@ from proof.run import blocks_digest
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
-    "A build or an installation fails": r"\berror: |nvcc fatal|undefined reference"
-    r"|recompile with|cuda arch|use_cuda|named 'torch'|setuptools|matching distribution"
-    r"|the requirement|list index out of range|supported wheel|without gpu kernels"
-    r"|mismatches the version|depends on torch|match the hashes|could not be located",
+    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
+    r"|past the end|memory location|shared (data|memory)",
+    "A build or an installation fails": r"\berror: |#error|nvcc fatal"
+    r"|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'|setuptools"
+    r"|matching distribution|the requirement|list index out of range|supported wheel"
+    r"|without gpu kernels|mismatches the version|depends on torch|match the hashes"
+    r"|could not be located",
     "A library does not load, or its operator is not there": r"importerror|oserror"
-    r"|undefined symbol|shared object|_opnamespace|does not exist|has no attribute"
+    r"|undefined symbol|shared object|_opnamespace|does not exist"
     r"|torch_library|same name and overload|another copy|not built"
     r"|could not find schema",
     "A gradient is missing or wrong": r"autograd|backward|jacobian|derivative"
@@ -29,12 +32,12 @@ SYMPTOMS = {
     r"|ident |specifier|default argument|annotation|tuple inputs|device type",
     "torch.compile or torch.export refuses": r"fake|dynamo|data.dependent|u0|guard"
     r"|alias|as mutable|effect|symint|resolve torch\.ops|unsupported:|meta ",
-    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
-    r"|past the end|memory location|shared (data|memory)",
     "A Triton kernel is refused": r"triton|tl\.|arange|active drivers|operands"
-    r"|loop-carried|global variable|index$|passmanager|ambiguous|inline_asm|pointer",
+    r"|loop-carried|global variable|tensor index|index$|passmanager|ambiguous"
+    r"|inline_asm|pointer",
     "Numbers are wrong, or a test fails": r"not close|mismatch|not equal|failed"
-    r"|xpass|survives|do not match|difference: nan|must move",
+    r"|xpass|survives|do not match|difference: nan|must move|drew one mask"
+    r"|outputs of the operator are different",
     "A call is refused": "",
 }
 FORM = """\
