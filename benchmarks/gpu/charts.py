@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from html import escape
-from operator import ge, itemgetter, le
+from operator import itemgetter
 
 if importlib.util.find_spec("matplotlib") is None:
     print("skipped: needs matplotlib (pip install matplotlib)")
@@ -155,32 +155,29 @@ def verdict(reached: bool, ahead: bool = True) -> str:
 
 def share_table(results: measured.Results, task: str) -> Table:
     """Targets of a task, what was measured, and the best peer of the same run."""
-    shares = targets.SHARES[task]
-    return _target_table(results, task, shares, results.share, "{:.1%}", "{:.0%}", ge)
-
-
-def time_table(results: measured.Results, task: str, shapes: list) -> Table:
-    """As :func:`share_table`, in microseconds, for the small shapes."""
-    times = {tuple(shape): targets.MICROSECONDS[task] for shape in shapes}
-    words = "{:.1f} µs"
-    return _target_table(results, task, times, itemgetter("median"), words, words, le)
-
-
-def _target_table(results, task, goals, measure, words, goal_words, reaches) -> Table:
-    """A line for each shape of ``goals``; ``reaches`` compares ours with the goal."""
     lines = []
-    for shape, goal in goals.items():
+    for shape, goal in targets.SHARES[task].items():
         ours, peer = _ours_and_peer(results, task, shape)
+        share = results.share(ours)
+        met = verdict(share >= goal, is_ahead(ours, peer))
+        best = f"{results.share(peer):.1%}, {peer['contender']}"
         lines.append(
-            [
-                measured.shape_of(ours),
-                goal_words.format(goal),
-                words.format(measure(ours)),
-                f"{words.format(measure(peer))}, {peer['contender']}",
-                verdict(reaches(measure(ours), goal), is_ahead(ours, peer)),
-            ]
+            [measured.shape_of(ours), f"{goal:.0%}", f"{share:.1%}", best, met]
         )
     return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
+
+
+def time_table(results: measured.Results, shapes: list, *tasks: str) -> Table:
+    """Microseconds of a cold call, beside the best peer's and a copy's."""
+    lines = []
+    for task in tasks:
+        for shape in shapes:
+            ours, peer = _ours_and_peer(results, task, shape)
+            copy = results.row("copy", task=task, shape=shape)
+            times = [f"{row['median']:.1f} µs" for row in (ours, peer, copy)]
+            times[1] += f", {peer['contender']}"
+            lines.append([task, measured.shape_of(ours), *times])
+    return Table(["task", "rows × hidden", "opbook", "best peer", "copy"], lines)
 
 
 def ratio_table(results: measured.Results) -> Table:
@@ -252,11 +249,10 @@ def behind_table(results: measured.Results, *tasks: str) -> Table:
     lines = []
     for ratio, clock, ours, peer in standings(results, *tasks):
         if ratio > targets.NOISE:
-            times = [f"{row[CLOCKS[clock]]:.1f} µs" for row in (ours, peer)]
-            shape = measured.shape_of(ours)
-            case = [ours["task"], shape, clock]
-            lines.append([*case, *times, peer["contender"], f"{ratio:.2f}"])
-    head = ["task", "shape", "clock", "opbook", "best peer", "", "ratio"]
+            our_time, its = (f"{row[CLOCKS[clock]]:.1f} µs" for row in (ours, peer))
+            case = [ours["task"], measured.shape_of(ours), clock, our_time]
+            lines.append([*case, peer["contender"], its, f"{ratio:.2f}"])
+    head = ["task", "shape", "clock", "opbook", "best peer", "its time", "ratio"]
     return Table(head, lines or [["none", *[""] * 6]])
 
 

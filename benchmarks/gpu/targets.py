@@ -26,8 +26,6 @@ SHARES = {
         (2048, 65536): 0.70,
     },
 }
-# Microseconds of one cold call, for 1 to 64 rows of 4096.
-MICROSECONDS = {"forward": 4.4, "backward": 12.0}
 # Time over the time of another contender of the same run, by form of GELU.
 RATIOS = {
     "tanh": {"addmm_activation": 1.02, "F.linear": 1.04},

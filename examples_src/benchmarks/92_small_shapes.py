@@ -62,22 +62,17 @@ draw("forward")
 draw("backward")
 
 # %%
-# The targets are for the cold call. First forward, then backward:
+# The times of the cold call:
 
-charts.time_table(rms_norm, "forward", shapes)
-
-# %%
-
-charts.time_table(rms_norm, "backward", shapes)
+charts.time_table(rms_norm, shapes, "forward", "backward")
 
 # %%
-# Why not sooner? A target in microseconds holds for one machine on one day: the clock
-# also sees how soon a kernel starts and ends, and that differs between two machines of
-# the same kind. In the recording below, a kernel that does nothing already takes as
-# long as the target of forward. So look at kernels side by side. The first does
-# nothing. The second, ``neg``, reads and writes the same rows, without a weight, and
-# adds nothing up. ``ncu`` takes the time of the kernel alone and says what a warp waits
-# for in it:
+# Why is a call of one row not faster than this? The clock also sees how soon a kernel
+# starts and ends, and that differs between two machines of the same kind. So look at
+# kernels side by side in one recording. The first does nothing, and already takes most
+# of the time. The second, ``neg``, reads and writes the same rows, without a weight,
+# and adds nothing up. ``ncu`` takes the time of the kernel alone and says what a warp
+# waits for in it:
 #
 # - *memory*: the row and the weight.
 # - *code*: instructions, and constants like the kernel's parameters. They come from

@@ -12,6 +12,8 @@ import speed
 import torch
 from patch import patch
 from torch import Tensor, nn
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 from transformer import Transformer, batches, loss_of
 
 TOKENS, LAYERS = 8192, 8
@@ -103,8 +105,16 @@ def steps(
 # [/step]
 
 
+def on_the_gpu(model: nn.Module, size: Size, data: list[Tensor]) -> float:
+    """The milliseconds of a step in which a kernel runs."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        steps(model, size.rate, data)
+    kernels = (e for e in profiler.key_averages() if e.device_type == DeviceType.CUDA)
+    return sum(e.self_device_time_total for e in kernels) / 1e3 / len(data)
+
+
 def measure(way: Callable, size: Size, data: list[Tensor]) -> dict:
-    """Losses, median time of the last steps, and the peak of memory in them."""
+    """Losses; of the last steps the median time, kernels' time and peak of memory."""
     torch._dynamo.reset()
     gc.collect()  # the model before
     model = model_by(way, size)
@@ -113,8 +123,9 @@ def measure(way: Callable, size: Size, data: list[Tensor]) -> dict:
     more, times = steps(model, size.rate, data[-size.timed :])
     return {
         "losses": losses + more,
-        "ms": statistics.median(times),
         "GB": torch.cuda.max_memory_allocated() / 1e9,
+        "ms": statistics.median(times),
+        "GPU": on_the_gpu(model, size, data[-3:]),
     }
 
 
@@ -132,12 +143,13 @@ def compare(size: Size) -> None:
     data = list(itertools.islice(batches(TOKENS, ROWS, LENGTH, "cuda"), size.steps))
     found = {name: measure(way, size, data) for name, way in WAYS.items()}
     found["eager, rows permuted"] = measure(unchanged, size, permuted(data))
-    print(f"{'':22}{'ms a step':>10}{'peak GB':>9}{'last loss':>11}{'off eager':>11}")
+    head = ("ms a step", "kernels", "peak GB", "last loss", "off eager")
+    print(f"{'':22}" + "".join(f"{name:>11}" for name in head))
     for name, result in found.items():
         pairs = zip(result["losses"], found["eager"]["losses"], strict=True)
         off = max(abs(one - other) for one, other in pairs)
         print(
-            f"{name:22}{result['ms']:10.2f}{result['GB']:9.2f}"
+            f"{name:22}{result['ms']:11.2f}{result['GPU']:11.2f}{result['GB']:11.2f}"
             f"{result['losses'][-1]:11.4f}{off:11.4f}"
         )
 
