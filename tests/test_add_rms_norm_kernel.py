@@ -55,9 +55,10 @@ def test_add_rms_norm_of_long_rows(launch):
 @pytest.mark.parametrize("rows", [name for name in ROWS if name != "many"])
 def test_add_rms_norm_of_rows(launch, rows):
     input = ROWS[rows]()
-    contiguous, weight = torch.randn(input.shape).half(), torch.randn(input.shape[1])
-    check_add_rms_norm(launch, input, contiguous, weight)
-    check_add_rms_norm(launch, contiguous, input, weight)
+    contiguous = torch.randn(input.shape).half()
+    for weight in (None, torch.randn(input.shape[1])):  # two kernels, for few rows
+        check_add_rms_norm(launch, input, contiguous, weight)
+        check_add_rms_norm(launch, contiguous, input, weight)
 
 
 def test_add_rms_norm_of_many_rows(launch):
@@ -72,7 +73,8 @@ def test_add_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
 
 
 def test_add_rms_norm_of_rows_2_to_the_31_elements_apart(launch):
-    check_add_rms_norm(launch, far_apart(), far_apart(), torch.randn(128))
+    for weight in (None, torch.randn(128)):  # two kernels
+        check_add_rms_norm(launch, far_apart(), far_apart(), weight)
 
 
 def test_add_rms_norm_without_its_third_result(launch):

@@ -15,9 +15,7 @@ from proof.run import blocks_digest
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
-    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
-    r"|past the end|memory location|shared (data|memory)",
-    "A build or an installation fails": r"\berror: |#error|nvcc fatal"
+    "A build or an installation fails": r"\berror: (?!address|segmentation)|#error|nvcc fatal"
     r"|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'|setuptools"
     r"|matching distribution|the requirement|list index out of range|supported wheel"
     r"|without gpu kernels|mismatches the version|depends on torch|match the hashes"
@@ -32,6 +30,8 @@ SYMPTOMS = {
     r"|ident |specifier|default argument|annotation|tuple inputs|device type",
     "torch.compile or torch.export refuses": r"fake|dynamo|data.dependent|u0|guard"
     r"|alias|as mutable|effect|symint|resolve torch\.ops|unsupported:|meta ",
+    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
+    r"|past the end|memory location|shared (data|memory)",
     "A Triton kernel is refused": r"triton|tl\.|arange|active drivers|operands"
     r"|loop-carried|global variable|tensor index|index$|passmanager|ambiguous"
     r"|inline_asm|pointer",
