@@ -56,9 +56,10 @@ charts.behind_table(rms_norm, *TASKS)
 # The largest ratios belong to rows whose length is even, but no multiple of eight, such
 # as 522. At least half of these rows do not begin at multiples of 16 bytes, so
 # ``opbook`` cuts each row into vectors of its own, of which the first and the last are
-# not full. Few and short rows, such as 39 rows of 692, it loads element by element
-# (:doc:`/explain/the_library_kernel`). A peer that compiles a kernel for each length
-# can make use of the even length, and load all rows in pairs.
+# not full (:doc:`/explain/the_library_kernel`). That takes more instructions, which
+# count most in short rows. Few and short rows, such as 39 rows of 692, it loads element
+# by element. A peer that compiles a kernel for each length can make use of the even
+# length, and load all rows in pairs.
 #
 # Another GPU has other ratios. This is the recording of an H100, which drew other
 # shapes:

@@ -21,7 +21,8 @@ def add_one(input: Tensor) -> Tensor:
 
     Raises:
         TypeError: ``input`` is not a tensor.
-        NotImplementedError: ``input`` is sparse or nested.
+        NotImplementedError: ``input`` is sparse or nested, and floating-point. For
+            other dtypes, PyTorch's own addition raises.
 
     Example:
         >>> opbook.add_one(torch.tensor([1.0, 2.5]))
