@@ -15,11 +15,11 @@ from proof.run import blocks_digest
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
-    "A build or an installation fails": r"\berror: (?!address|segmentation)"
-    r"|#error|nvcc fatal|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'"
+    "A build or an installation fails": r"\berror: (?!address|segmentation)|#error"
+    r"|nvcc fatal|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'"
     r"|setuptools|matching distribution|the requirement|list index out of range"
-    r"|supported wheel|without gpu kernels|mismatches the version|depends on torch|match the hashes"
-    r"|could not be located",
+    r"|supported wheel|without gpu kernels|mismatches the version|depends on torch"
+    r"|match the hashes|could not be located",
     "A library does not load, or its operator is not there": r"importerror|oserror"
     r"|undefined symbol|shared object|_opnamespace|does not exist"
     r"|torch_library|same name and overload|another copy|not built"
