@@ -174,9 +174,10 @@ def time_table(results: measured.Results, shapes: list, *tasks: str) -> Table:
         for shape in shapes:
             ours, peer = _ours_and_peer(results, task, shape)
             copy = results.row("copy", task=task, shape=shape)
-            times = [f"{row['median']:.1f} µs" for row in (ours, peer, copy)]
-            times[1] += f", {peer['contender']}"
-            lines.append([task, measured.shape_of(ours), *times])
+            rows = ours, peer, copy
+            our_time, its, copied = (f"{row['median']:.1f} µs" for row in rows)
+            best = f"{its}, {peer['contender']}"
+            lines.append([task, measured.shape_of(ours), our_time, best, copied])
     return Table(["task", "rows × hidden", "opbook", "best peer", "copy"], lines)
 
 

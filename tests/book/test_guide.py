@@ -21,7 +21,9 @@ def test_each_step_has_one_page():
     pages = sorted(path.name for path in GUIDE.glob("[0-9]*.md"))
     assert [name.partition("_")[0] for name in pages] == [str(step) for step in STEPS]
     for step, name in zip(STEPS, pages, strict=True):
-        assert f"\nproject: {step}\n" in (GUIDE / name).read_text()
+        text = (GUIDE / name).read_text()
+        assert f"\nproject: {step}\n" in text
+        assert f"{{project-zip}}`{steps.zip_name(step)}`" in text
 
 
 def test_the_first_step_is_three_short_files():

@@ -114,9 +114,9 @@ def on_the_gpu(model: nn.Module, size: Size, data: list[Tensor]) -> float:
 
 
 def measure(way: Callable, size: Size, data: list[Tensor]) -> dict:
-    """Losses; of the last steps the median time, kernels' time and peak of memory."""
+    """The losses, and the time, kernels' time and peak memory of the last steps."""
     torch._dynamo.reset()
-    gc.collect()  # the model before
+    gc.collect()  # frees the model before
     model = model_by(way, size)
     losses, _ = steps(model, size.rate, data[: -size.timed])
     torch.cuda.reset_peak_memory_stats()
