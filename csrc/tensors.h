@@ -23,7 +23,6 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
-// [check]
 // Throws the parts as one message, which begins with the operator's name; with
 // STD_TORCH_CHECK it would begin with a C++ function and a file. Python gets a
 // RuntimeError, whatever is thrown here: only libtorch's own exceptions become errors
@@ -41,7 +40,6 @@ template <typename... Parts>
   do {                                                 \
     if (!(condition)) ::opbook::fail(op, __VA_ARGS__); \
   } while (false)
-// [/check]
 
 inline std::string shape_of(Sizes sizes) {
   std::string text = "[";

@@ -64,7 +64,7 @@ const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t 
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [kernel] a thread takes vectors of kWidth elements, then single ones of the tail
+// A thread takes vectors of kWidth elements, then single ones of the tail.
 template <typename scalar_t, Gelu kForm, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
     gelu_kernel(const scalar_t* input, scalar_t* output, int64_t vectors,
@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(kMaxThreads)
         static_cast<scalar_t>(gelu<kForm, scalar_t>(static_cast<acc_t>(input[i])));
   }
 }
-// [/kernel]
 
 #endif  // OPBOOK_GPU_COMPILER
 

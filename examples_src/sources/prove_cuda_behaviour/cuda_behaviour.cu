@@ -144,7 +144,6 @@ const char* launch_column_sums(const float* input, int64_t rows, int64_t columns
 
 #if defined(gpuDeviceSynchronize)  // the emulator has neither a queue nor atomics
 
-// [wait]
 const char* launch_scale_by_and_wait(const float* input, float* output, int64_t count,
                                      const float* factor, void* stream) {
   if (const char* error = launch_scale_by(input, output, count, factor, stream)) {
@@ -153,7 +152,6 @@ const char* launch_scale_by_and_wait(const float* input, float* output, int64_t 
   const auto status = gpuDeviceSynchronize();  // to report errors of the kernel
   return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
 }
-// [/wait]
 
 // [atomic]
 __global__ void column_sums_atomic_kernel(const float* input, int64_t rows,

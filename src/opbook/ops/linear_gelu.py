@@ -246,7 +246,6 @@ _call_for_backward = register_autograd(
 # [/backward]
 
 
-# [recompute]
 def _save_inputs(ctx, inputs, output) -> None:
     input, weight, bias, ctx.tanh_form = inputs
     ctx.set_materialize_grads(False)
@@ -266,4 +265,3 @@ def _recompute_and_backward(ctx, grad_output):
 _call_linear_gelu = register_autograd(
     "opbook::linear_gelu", _recompute_and_backward, setup_context=_save_inputs
 )
-# [/recompute]
