@@ -130,7 +130,6 @@ struct Columns {
 };
 // [/columns]
 
-// [interleaved]
 // The same for a block that has one row, which begins anywhere: the elements of a
 // vector are `step` apart. Threads beside each other load elements beside each other,
 // and none outside the row. If a row has fewer vectors than the block has threads, each
@@ -172,7 +171,6 @@ struct Interleaved {
 // How the one row of a block is cut.
 template <int kWidth, bool kAligned>
 using OneRow = std::conditional_t<kAligned, Columns<kWidth, true>, Interleaved<kWidth>>;
-// [/interleaved]
 
 #endif  // OPBOOK_GPU_COMPILER
 

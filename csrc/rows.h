@@ -72,7 +72,6 @@ inline Rows rows_of(const char* op, const Tensor& tensor) {
 }
 // [/rows]
 
-// [cpu]
 // Sixteen partial sums: the compiler keeps them in vector registers, and adding rows in
 // sixteen strands loses less precision than one long chain.
 template <typename acc_t, typename Term>
@@ -121,7 +120,6 @@ void for_each_row(int64_t rows, int64_t hidden, const Body& body) {
     for (int64_t row = begin; row < end; ++row) body(row);
   });
 }
-// [/cpu]
 
 inline ScalarType accumulate_dtype(const Tensor& input) {
   return input.scalar_type() == ScalarType::Double ? ScalarType::Double

@@ -451,7 +451,7 @@ __global__ void __launch_bounds__(kClusterThreads,
 }
 // [/cluster]
 
-// [form_of] which form is right for which rows
+// Which form is right for which rows.
 // A kernel and its block.
 template <typename Kernel>
 struct Launch {
@@ -510,7 +510,6 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   if (is_short) return in_form(ShortRows{});
   return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
 }
-// [/form_of]
 
 #endif  // OPBOOK_GPU_COMPILER
 

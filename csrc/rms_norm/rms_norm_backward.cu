@@ -19,7 +19,6 @@ struct Plan {
   dim3 block;      // threads of a row, rows
 };
 
-// [plan]
 // Blocks that walk through the rows, as many as a GPU holds at once. If a thread gets
 // several rows, the number of blocks is a multiple of `alike`: 1 for aligned rows, the
 // elements of a vector for others. So all rows of a thread are cut in the same places.
@@ -68,7 +67,6 @@ Plan plan_for(int64_t rows, int64_t hidden) {
 #endif
   return any_row;
 }
-// [/plan]
 
 }  // namespace
 
@@ -79,7 +77,6 @@ int64_t rms_norm_backward_chunks(int64_t rows, int64_t hidden) {
                   plan_for<scalar_t, false>(rows, hidden).chunks);
 }
 
-// [launch]
 // The kernel of both gradients that a plan asks for.
 template <typename scalar_t, typename weight_t, bool kAdds, bool kAligned>
 auto fused_kernel(Kernel kernel) {
@@ -168,7 +165,6 @@ const char* launch_rms_norm_backward(
                                                  hidden);
   return launch_error();
 }
-// [/launch]
 
 #define OPBOOK_INSTANTIATE(scalar_t, weight_t)                             \
   template const char* launch_rms_norm_backward(                           \

@@ -76,7 +76,7 @@ __device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sum
 }
 // [/vector]
 
-// [few_rows] one block, one row, as forward
+// One block, one row, as forward.
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
 // have a small kernel of their own, which converts every element once. It stores the
 // row's part of the weight's gradient first, so the store is in flight while the block
@@ -134,7 +134,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
     columns.store(grad_input + row * hidden, i, stored);
   }
 }
-// [/few_rows]
 
 // [fused] reads gradient and input once, for both gradients
 constexpr int kBackwardKept = 4;  // vectors of a row that a thread keeps
@@ -297,7 +296,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 // For rows that are too long for the registers of a block or a cluster, or too many to
 // count in an int: two kernels that read both tensors.
 
-// [input_gradient] one block, one row
+// One block, one row.
 template <typename scalar_t, typename weight_t, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel(
     const scalar_t* __restrict__ grad, int64_t grad_stride,
@@ -346,9 +345,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     columns.store(grad_input + row * hidden, i, stored);
   }
 }
-// [/input_gradient]
 
-// [weight_gradient] a thread per column sums one chunk of rows; no atomics
+// A thread per column sums one chunk of rows; no atomics.
 template <typename scalar_t>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     rms_norm_weight_gradient_kernel(const scalar_t* __restrict__ grad,
@@ -370,8 +368,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
   partial[chunk * hidden + column] = sum;
 }
-
-// [/weight_gradient]
 
 // [sum_chunks] a block adds up 32 columns: its warps take chunks in turns
 constexpr int kColumns = 32;

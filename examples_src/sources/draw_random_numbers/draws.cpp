@@ -16,13 +16,11 @@ using torch::headeronly::ScalarType;
 using torch::stable::Generator;
 using torch::stable::Tensor;
 
-// [counted]
 Tensor counted(const Tensor& like) {
   static std::atomic<int64_t> calls{0};
   const auto state = torch::stable::new_empty(like, {2}, ScalarType::Long);
   return torch::stable::fill_(state, static_cast<double>(calls++));
 }
-// [/counted]
 
 // [drawn]
 Tensor drawn(const Tensor& like, const std::optional<Generator>& generator) {

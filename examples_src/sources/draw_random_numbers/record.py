@@ -74,7 +74,6 @@ def of_one_mask() -> bool:
     return True
 
 
-# [words]
 def of_one_stream() -> bool:
     """Whether torch.rand has the words that the operator would have had."""
     generator = torch.Generator("cuda").manual_seed(5)
@@ -84,9 +83,6 @@ def of_one_stream() -> bool:
     mask = torch.ops.draw.dropout(ones, 0.5, torch.ops.draw.reserve(ones, generator))
     numbers = torch.rand(1000, device="cuda", generator=again)
     return torch.equal(mask[::4] != 0, numbers >= 0.5)  # the first word of each group
-
-
-# [/words]
 
 
 # ---- Which masks

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <optional>
 
-// [cpu]
 // The CPU's generator is a Mersenne twister, which has no offset: draw both numbers.
 at::Tensor reserve_cpu(const at::Tensor&, std::optional<at::Generator> generator) {
   auto* found = at::get_generator_or_default<at::CPUGeneratorImpl>(
@@ -25,4 +24,3 @@ TORCH_LIBRARY_FRAGMENT(draw, m) {
 }
 
 TORCH_LIBRARY_IMPL(draw, CPU, m) { m.impl("reserve", &reserve_cpu); }
-// [/cpu]

@@ -41,7 +41,6 @@ def casts() -> None:
 # [/casts]
 
 
-# [ways]
 def two_kernels(input, residual, weight):
     """The library's operator, which writes y, and a kernel that reads it again."""
     y, sums = opbook.add_rms_norm(input, residual, weight, EPS)
@@ -56,9 +55,6 @@ def one_kernel(input, residual, weight):
 def plain(input, residual, weight):
     """PyTorch's operators."""
     return q.eager(input, residual, weight, EPS)
-
-
-# [/ways]
 
 
 def times() -> None:

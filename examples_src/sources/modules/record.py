@@ -46,7 +46,6 @@ def liger(model: nn.Module) -> nn.Module:
     return model
 
 
-# [ways]
 def unchanged(model: nn.Module) -> nn.Module:
     """The model as it is."""
     return model
@@ -71,7 +70,6 @@ WAYS: dict[str, Callable] = {
 }
 if importlib.util.find_spec("liger_kernel"):
     WAYS["Liger's norm"] = liger
-# [/ways]
 
 
 def model_by(way: Callable, size: Size) -> nn.Module:

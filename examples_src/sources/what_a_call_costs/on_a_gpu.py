@@ -17,7 +17,6 @@ CALLS, ROUNDS = 200, 25
 IN_PYTHON = ("opbook.triton", "QuACK", "Liger")  # Python launches their kernels
 
 
-# [plain_function]
 class Plain(torch.autograd.Function):
     """The operators for forward and backward, and nothing around them."""
 
@@ -33,9 +32,6 @@ class Plain(torch.autograd.Function):
         """Compute both gradients."""
         backward = torch.ops.opbook.rms_norm_backward.default
         return backward(grad, *ctx.saved_tensors, True, True)
-
-
-# [/plain_function]
 
 
 def contenders() -> dict[str, Callable]:
