@@ -68,7 +68,6 @@ def by_element_size(kernel, choices: list[triton.Config]) -> dict:
 # [/configs]
 
 
-# [tiles]
 @triton.jit
 def load_rows(tensor, batch, head, row):
     """A block of rows of one head; zeros past the end of the sequence."""
@@ -90,9 +89,6 @@ def is_visible(row, column, kv_len, CAUSAL: tl.constexpr):
     if CAUSAL:
         visible = visible & (column <= row)
     return visible
-
-
-# [/tiles]
 
 
 # [forward]
@@ -157,7 +153,6 @@ def attention_kernel(
 # [/forward]
 
 
-# [backward]
 @triton.jit
 def delta_kernel(
     output, grad, delta, heads, q_len, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr
@@ -294,16 +289,12 @@ def grad_query_kernel(
     store_rows(grad_query, batch, head, row, dq * scale)
 
 
-# [/backward]
-
-
 TUNED = by_element_size(attention_kernel, FORWARD)
 TUNED_KEY_VALUE = by_element_size(grad_key_value_kernel, GRAD_KEY_VALUE)
 TUNED_QUERY = by_element_size(grad_query_kernel, GRAD_QUERY)
 DELTA_ROWS = 64
 
 
-# [operator]
 def attention(
     query: Tensor,
     key: Tensor,
@@ -374,9 +365,6 @@ def attention_forward(
             bucket_of(q_len), scale, HEAD_DIM=dim, CAUSAL=causal,
         )  # fmt: skip
     return output, lse
-
-
-# [/operator]
 
 
 def _check(op: str, query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -459,7 +447,6 @@ def empty_results(query, key, value, causal, scale):
     return empty_in_order(query), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
-# [backward_operator]
 @torch.library.custom_op("opbook_triton::attention_backward", mutates_args=())
 def attention_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor,
@@ -494,9 +481,6 @@ def attention_backward(
             descriptor(grads[0]), *lengths, **constants,
         )  # fmt: skip
     return grads
-
-
-# [/backward_operator]
 
 
 def _check_backward(grad, query, key, value, output, lse, scale) -> None:

@@ -22,7 +22,6 @@ MAX_BLOCK = 16384
 library = torch.library.Library("opbook_triton", "IMPL")
 
 
-# [checks]
 def check_input(op: str, name: str, value: Tensor) -> None:
     """Refuse a tensor that the kernel cannot read.
 
@@ -78,9 +77,6 @@ def check_tensor(op: str, name: str, value) -> None:
         kind = type(value).__name__
         raise TypeError(f"{op}: {name} must be a Tensor, but got {kind}")
     check_strided(op, name, value)
-
-
-# [/checks]
 
 
 # [nested]

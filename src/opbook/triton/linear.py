@@ -19,7 +19,6 @@ from opbook.triton.launch import (
 )
 
 
-# [configs]
 def configs(hip: bool) -> list[triton.Config]:
     """Tiles to choose from. An AMD GPU's shared memory has room for two stages."""
     return [
@@ -47,9 +46,6 @@ def fitting(configs: list[triton.Config], arguments: dict, **_) -> list[triton.C
     """Keep the configs that suit the number of rows: each costs a compilation."""
     few = arguments["bucket"] <= FEW_ROWS
     return [config for config in configs if few == (config.kwargs["BLOCK_M"] <= 64)]
-
-
-# [/configs]
 
 
 # [kernel]

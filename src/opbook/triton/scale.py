@@ -32,7 +32,6 @@ def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
 # [/kernel]
 
 
-# [launch]
 def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
     """Launch one program a block, and none on an empty tensor."""
     count = input.numel()
@@ -43,10 +42,6 @@ def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
             )
 
 
-# [/launch]
-
-
-# [operator]
 def scale(input: Tensor, factor: float) -> Tensor:
     """Multiply every element by a number.
 
@@ -73,9 +68,6 @@ def _scale(input: Tensor, factor: float) -> Tensor:
     output = torch.empty_like(input)
     launch_scale(input, output, factor)
     return output
-
-
-# [/operator]
 
 
 def _check_factor(op: str, factor: float) -> None:
