@@ -256,6 +256,7 @@ def skips() -> None:
 # ---- Memory
 
 
+# [pools]
 def reserved(shared: bool, graphs: int = 4) -> float:
     """MB that captures of a large temporary keep, by a pool each or by one for all."""
     x = torch.ones(16 * 2**20, device="cuda")
@@ -301,6 +302,9 @@ def kept_by_compiler(calls: int = 5) -> list[str]:
                 seen.append(str(error).split(". ")[0].removeprefix("Error: "))
         kept = output
     return seen
+
+
+# [/pools]
 
 
 def memory() -> None:
