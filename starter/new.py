@@ -96,7 +96,7 @@ def create(folder: Path, package: str, operator: str, kind: str) -> None:
     print(f"  cd {folder}")
     write(folder, rename(texts, names))
     if kind == "cpp":
-        print("For other arguments, see softcap.patch in the starter.")
+        print("For other arguments, read softcap.patch in the starter.")
 
 
 def add(name: str) -> None:

@@ -84,6 +84,7 @@ def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
     what = f"{mark}, {count} lines" + (f", {len(lit)} of them new" if known else "")
     yield from (f"::::{{dropdown}} `{name}`: {what}", "")
     if known:
+        yield from ("The marked lines are new.", "")
         for lines in _with_context(lit, count):
             yield from (f"Lines {lines[0]} to {lines[-1]}:", "")
             yield from _listing(name, file, lines, lit)

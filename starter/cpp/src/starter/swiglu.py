@@ -1,4 +1,4 @@
-"""swiglu: interface, fake kernels and gradient of ``torch.ops.starter.swiglu``."""
+"""swiglu: the Python side of ``torch.ops.starter.swiglu``."""
 
 import torch
 from torch import Tensor
