@@ -62,7 +62,6 @@ inline std::string python_name(ScalarType dtype) {
   }
 }
 
-// [log]
 // One line a call, in one write: lines of several threads do not mix. `by` says who did
 // the work, where it is not our kernel.
 inline void log_call(const char* op, const char* key, const Tensor& tensor,
@@ -73,6 +72,5 @@ inline void log_call(const char* op, const char* key, const Tensor& tensor,
                            by + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
-// [/log]
 
 }  // namespace opbook

@@ -102,7 +102,6 @@ inline void check_launch(const char* op, const char* error) {
   OPBOOK_CHECK(error == nullptr, op, "kernel launch failed: ", error);
 }
 
-// [call]
 // Calls an operator of ATen by name. If it throws, the call returns an error code.
 inline void call_aten(const char* op, const char* overload, StableIValue* stack) {
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack, TORCH_ABI_VERSION));
@@ -127,7 +126,6 @@ auto from_aten(const char* op, const char* name, const Shape& shape, const Call&
     fail(op, name, " failed for shape ", shape_of(shape), ": ", words_of_aten());
   }
 }
-// [/call]
 
 // [aten]
 // ATen's operators that ours call, with `op` for the errors.

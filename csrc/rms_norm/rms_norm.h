@@ -451,7 +451,6 @@ __global__ void __launch_bounds__(kClusterThreads,
 }
 // [/cluster]
 
-// Which form is right for which rows.
 // A kernel and its block.
 template <typename Kernel>
 struct Launch {

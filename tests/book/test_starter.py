@@ -275,3 +275,14 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
         assert kernel.spill_bytes == 0, kernel
         if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
             assert kernel.wide_loads == loads + ("backward" in kernel.name), kernel
+
+
+@pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
+def test_the_patch_fits_another_package_by_the_command_of_the_page(tmp_path):
+    page = (ROOT / "docs/guide/8_your_own.md").read_text()
+    (rename,) = re.findall(r"`(sed [^`]+)`", page)
+    run(STARTER / "new.py", "attn", "--operator", "softcap", folder=tmp_path)
+    command = f"{rename} {STARTER / 'softcap.patch'} | patch -p1"
+    subprocess.run(["bash", "-c", command], cwd=tmp_path / "attn", check=True)
+    kernels = (tmp_path / "attn/csrc/softcap.h").read_text()
+    assert not re.search(r"\bup\b", kernels)
