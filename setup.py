@@ -87,9 +87,11 @@ def use_gpu() -> bool:
 def sources(gpu: bool) -> list[Path]:
     """What is compiled; exit where a file of csrc/ would be left out unnoticed."""
     csrc = Path("csrc")
-    found = [csrc / "module.cpp", *sorted(csrc.glob("*/*.cpp"))]
+    # For ROCm, torch writes NAME_hip.cpp beside NAME.cpp, and compiles that.
+    cpp = {path for path in csrc.rglob("*.cpp") if not path.stem.endswith("_hip")}
+    found = [csrc / "module.cpp", *sorted(cpp & {*csrc.glob("*/*.cpp")})]
     kernels = sorted(csrc.glob("*/*.cu"))
-    if missed := {*csrc.rglob("*.cpp"), *csrc.rglob("*.cu")} - {*found, *kernels}:
+    if missed := {*cpp, *csrc.rglob("*.cu")} - {*found, *kernels}:
         names = ", ".join(sorted(map(str, missed)))
         sys.exit(f"{names}: not in a folder csrc/NAME/, so it would not be compiled")
     without = {path.parent for path in found[1:]} - {path.parent for path in kernels}
@@ -124,6 +126,9 @@ def operators() -> dict:
         if DEBUG and torch.version.cuda:
             device.append("-G")
         compile_args["nvcc"] = [*device, "-std=c++20"]
+        if not torch.cuda.is_available():
+            # Without a visible GPU torch has no architecture to default to.
+            os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")
         if torch.version.cuda:
             home = toolchain.cuda_home()
             library_dirs = [str(toolchain.cudart(home))]

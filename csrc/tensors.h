@@ -127,7 +127,6 @@ auto from_aten(const char* op, const char* name, const Shape& shape, const Call&
   }
 }
 
-// [aten]
 // ATen's operators that ours call, with `op` for the errors.
 inline Tensor new_empty(const char* op, const Tensor& like, Sizes sizes,
                         std::optional<ScalarType> dtype = std::nullopt) {
@@ -160,7 +159,6 @@ inline Tensor copy_(const char* op, Tensor target, const Tensor& source) {
   return from_aten(op, "aten::copy_", target,
                    [&] { return torch::stable::copy_(target, source); });
 }
-// [/aten]
 
 #if defined(USE_CUDA)
 // [gpu]

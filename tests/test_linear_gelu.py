@@ -297,7 +297,6 @@ def mean_error(actual, exact):
     return (actual.double() - exact).abs().mean().item()
 
 
-# [precise]
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("approximate", FORMS)
 @pytest.mark.parametrize("grad", [False, True])
@@ -306,9 +305,6 @@ def test_half_precision_error_is_no_worse_than_eagers(device, dtype, approximate
     exact = eager(*(tensor.double() for tensor in args), approximate)
     ours = mean_error(opbook.linear_gelu(*args, approximate), exact)
     assert ours <= 1.001 * mean_error(eager(*args, approximate), exact)
-
-
-# [/precise]
 
 
 def gradients(function, args, approximate, grad_output):
@@ -486,7 +482,6 @@ def test_second_gradient_equals_eagers(device, approximate):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-10)
 
 
-# [compile]
 @pytest.mark.parametrize(
     ("layout", "grad"), [("contiguous", False), *((layout, True) for layout in LAYOUTS)]
 )
@@ -544,9 +539,6 @@ def test_compiles_without_a_graph_break(device, grad):
 
 def test_compiles_with_inductor_forward_and_backward(device):
     assert_compiled_equals_eager(device, "inductor", grad=True)
-
-
-# [/compile]
 
 
 @pytest.fixture(scope="module", params=[32, 64], ids="warp_{}".format)

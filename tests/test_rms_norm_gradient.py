@@ -35,7 +35,6 @@ def gradients(function, grad, *tensors):
     return torch.autograd.grad(function(*leaves), leaves, grad)
 
 
-# [against_eager]
 def check_against_exact(grad, input, weight):
     rtol, atol = TOLERANCES[input.dtype]
     actual = gradients(lambda x, w: opbook.rms_norm(x, w, EPS), grad, input, weight)
@@ -93,9 +92,6 @@ def test_long_rows(device, rows, hidden):
     input, grad = torch.randn(2, rows, hidden, device=device, dtype=torch.bfloat16)
     weight = torch.randn(hidden, device=device, dtype=torch.bfloat16)
     check_against_exact(grad, input, weight)
-
-
-# [/against_eager]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -318,7 +314,6 @@ def test_bad_arguments_of_backward_raise(device):
         backward(input, input, weight, rrms, True, True, input[:, :4])
 
 
-# [in_place]
 IN_PLACE = {"interface": opbook.rms_norm_, "operator": torch.ops.opbook.rms_norm_}
 
 
@@ -491,9 +486,6 @@ def test_in_place_opcheck_and_compile(device):
         return x * 2
 
     assert_close(normalize(input), eager(input, weight) * 2)
-
-
-# [/in_place]
 
 
 @needs_gpu

@@ -36,7 +36,6 @@ def results(function, tensors, grad, **options):
     return output, *torch.autograd.grad(output, leaves, grad.to(output.dtype))
 
 
-# [tolerance]
 def check(tensors, causal=False, **options):
     """Allow twice the error that eager has beside fp64, and some roundings.
 
@@ -67,10 +66,6 @@ def check(tensors, causal=False, **options):
         assert error <= allowed, f"{name}: {error:.1e}, where {allowed:.1e} is allowed"
 
 
-# [/tolerance]
-
-
-# [correct]
 @causal_or_not
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_lengths(lengths, causal):
@@ -101,9 +96,6 @@ def test_scores_that_grow_from_block_to_block(causal):
     check((query.abs(), key.abs(), value), causal)
 
 
-# [/correct]
-
-
 def test_log_sum_exp():
     query, key, value = operands(40, 70)
     _, lse = namespace.attention(query, key, value, False, 0.3)
@@ -131,7 +123,6 @@ def test_no_gradient_where_none_comes():
     assert [t.grad for t in tensors] == [None] * 3
 
 
-# [layout]
 LAYOUTS = {
     "positions first": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
     "padded rows": lambda x: torch.cat((x, x), -1)[..., : x.shape[-1]],
@@ -173,9 +164,6 @@ def test_a_gradient_of_any_layout():
         assert all(map(torch.equal, results(ops.attention, tensors, grad), expected))
 
 
-# [/layout]
-
-
 @pytest.mark.parametrize("lengths", [(0, 5), (5, 0), (0, 0)], ids=str)
 def test_empty(lengths):
     tensors, grad = operands(*lengths), heads(lengths[0])
@@ -185,7 +173,6 @@ def test_empty(lengths):
         assert torch.equal(actual, expected)
 
 
-# [registration]
 @pytest.mark.parametrize("layout", [lambda x: x, LAYOUTS["positions first"]])
 def test_opcheck(layout):
     tensors = [layout(t).requires_grad_() for t in operands(5, 6)]
@@ -224,10 +211,6 @@ def test_a_second_derivative_is_refused():
         first.sum().backward()
 
 
-# [/registration]
-
-
-# [errors]
 def changed(place, change):
     tensors = operands(3, 5)
     tensors[place] = change(tensors[place])
@@ -312,9 +295,6 @@ def test_gradients_that_do_not_fit_are_refused(place, change, name):
     inputs[place] = change(inputs[place])
     with pytest.raises(RuntimeError, match=f"attention_backward: expected {name}"):
         namespace.attention_backward(*inputs, False, 0.25)
-
-
-# [/errors]
 
 
 @needs_gpu

@@ -38,7 +38,6 @@ CPU_SHAPES = [(256, 4096), (256, 4097), (1024, 1024)]
 CPU_CACHE = 16 * 2**20  # bytes read between two calls, on the CPU
 
 
-# [clock]
 # A result lives until some others are there, so that the next has another place: to
 # some places in the GPU's memory a short call is slower by up to a tenth.
 results = deque(maxlen=16)
@@ -80,9 +79,6 @@ def one_call(call: Callable, before: Callable = flush) -> float:
         if hidden:
             return 1e3 * start.elapsed_time(end)
     raise RuntimeError(f"{MOST_FLUSHES} flushes end before the call is launched")
-
-
-# [/clock]
 
 
 @cache

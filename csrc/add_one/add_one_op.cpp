@@ -11,7 +11,6 @@ constexpr auto kName = "opbook::add_one";
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  // [cpu]
   template <typename scalar_t>
   void add_one(const scalar_t* input, scalar_t* output, int64_t count) const {
     constexpr int64_t kElementsPerTask = 32768;  // at::internal::GRAIN_SIZE
@@ -21,11 +20,9 @@ struct Cpu {
                                     output[i] = plus_one(input[i]);
                                 });
   }
-  // [/cpu]
 };
 
 #if defined(USE_CUDA)
-// [gpu]
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
@@ -34,7 +31,6 @@ struct Gpu : GpuOf {
     check_launch(kName, launch_add_one(input, output, count, stream));
   }
 };
-// [/gpu]
 #endif
 
 // [run]
@@ -62,7 +58,6 @@ Tensor add_one(const Tensor& input) {
 
 }  // namespace
 
-// [register]
 STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) { m.def("add_one(Tensor input) -> Tensor"); }
 
 STABLE_TORCH_LIBRARY_IMPL(opbook, CPU, m) {
@@ -74,6 +69,5 @@ STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
   m.impl("add_one", TORCH_BOX(&add_one<Gpu>));
 }
 #endif
-// [/register]
 
 }  // namespace opbook

@@ -6,7 +6,6 @@
 
 namespace opbook {
 
-// [launcher]
 // As launch_rms_norm of the sum of two matrices. `output` and `sum` are contiguous and
 // share no memory with what is read.
 template <typename scalar_t, typename weight_t>
@@ -15,6 +14,5 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                                 const weight_t* weight, scalar_t* output, scalar_t* sum,
                                 accumulate_t<scalar_t>* rrms, int64_t rows,
                                 int64_t hidden, double eps, void* stream);
-// [/launcher]
 
 }  // namespace opbook

@@ -53,7 +53,6 @@ struct Gpu : GpuOf {
 #endif
 // [/devices]
 
-// [run]
 // Output and sum; `rrms` receives the reciprocal RMS of each row, unless it is null.
 template <typename Device>
 std::tuple<Tensor, Tensor> add_and_normalize(const Device& device, const Tensor& input,
@@ -102,7 +101,6 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm_forward(
       add_and_normalize(device, input, residual, weight, eps, &rrms);
   return {output, sum, rrms};
 }
-// [/run]
 
 }  // namespace
 

@@ -52,7 +52,6 @@ OPBOOK_HOST_DEVICE inline accumulate_t<scalar_t> gelu(accumulate_t<scalar_t> x) 
 }
 // [/math]
 
-// [launcher]
 // Writes GELU of the `numel` neighbouring elements of `input` to `output`, which may be
 // `input` itself; in the tanh form if `tanh_form`. Pointers are device memory, `stream`
 // is a cudaStream_t or hipStream_t. Returns null, or the runtime's words for a launch
@@ -60,7 +59,6 @@ OPBOOK_HOST_DEVICE inline accumulate_t<scalar_t> gelu(accumulate_t<scalar_t> x) 
 template <typename scalar_t>
 const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t numel,
                                bool tanh_form, void* stream);
-// [/launcher]
 
 #if defined(OPBOOK_GPU_COMPILER)
 

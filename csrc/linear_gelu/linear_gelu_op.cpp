@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char* kName = "opbook::linear_gelu";
 
-// [checks]
 void check_argument(const char* name, const Tensor& tensor, const Tensor& input) {
   check_same_device(kName, name, tensor, input);
   OPBOOK_CHECK(tensor.scalar_type() == input.scalar_type(), kName, "expected ", name,
@@ -43,7 +42,6 @@ void check(const Tensor& input, const Tensor& weight,
                shape_of(weight), ", but got ", shape_of(*bias));
   check_argument("bias", *bias, input);
 }
-// [/checks]
 
 // [linear]
 // The matrix product is ATen's: `aten::linear` by name, through the dispatcher.
@@ -91,7 +89,6 @@ Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
 // [/fused]
 #endif
 
-// [cpu]
 template <Gelu kForm, typename scalar_t>
 void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
                    int64_t end) {
@@ -115,7 +112,6 @@ struct Cpu {
         [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });
   }
 };
-// [/cpu]
 
 #if defined(USE_CUDA)
 struct Gpu : GpuOf {
@@ -128,7 +124,6 @@ struct Gpu : GpuOf {
 };
 #endif
 
-// [epilogue]
 // Writes GELU of `input` to `output`, both contiguous; they may be one tensor.
 template <typename Device>
 void apply(const Device& device, const Tensor& input, const Tensor& output,
@@ -172,11 +167,9 @@ std::tuple<Tensor, Tensor> linear_gelu_for_backward(const Tensor& input,
   apply(device, preactivation, output, tanh_form);
   return {output, preactivation};
 }
-// [/epilogue]
 
 }  // namespace
 
-// [register]
 STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
   m.def(
       "linear_gelu(Tensor input, Tensor weight, Tensor? bias=None, "
@@ -197,6 +190,5 @@ STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
   m.impl("linear_gelu_for_backward", TORCH_BOX(&linear_gelu_for_backward<Gpu>));
 }
 #endif
-// [/register]
 
 }  // namespace opbook

@@ -11,7 +11,6 @@ dim3 grid_for(int64_t rows, int64_t columns) {
 
 }  // namespace
 
-// [launch]
 template <typename scalar_t>
 const char* launch_matmul(const scalar_t* left, int64_t left_row_stride,
                           int64_t left_column_stride, const scalar_t* right,
@@ -26,7 +25,6 @@ const char* launch_matmul(const scalar_t* left, int64_t left_row_stride,
           a, b, output, rows, inner, columns);
   return launch_error();
 }
-// [/launch]
 
 template <typename scalar_t>
 const char* launch_matmul_naive(const scalar_t* left, int64_t left_row_stride,

@@ -6,7 +6,7 @@
 
 namespace opbook {
 
-// [matrix] any strides, so that a transposed matrix needs no copy
+// Any strides, so that a transposed matrix needs no copy.
 template <typename scalar_t>
 struct Matrix {
   const scalar_t* data;
@@ -17,7 +17,6 @@ struct Matrix {
         data[row * row_stride + column * column_stride]);
   }
 };
-// [/matrix]
 
 // Multiplies [rows, inner] by [inner, columns] into a contiguous [rows, columns], all
 // in device memory. Returns null, or the runtime's words for a launch error.
@@ -41,7 +40,7 @@ constexpr int kTile = 16;
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [tile] tiles are numbered row by row along x, where a grid may have 2^31 - 1 blocks
+// Tiles are numbered row by row along x, where a grid may have 2^31 - 1 blocks.
 struct Element {
   int64_t row, column;
 };
@@ -51,7 +50,6 @@ __device__ inline Element element_of_thread(int64_t columns) {
   return {blockIdx.x / tiles_in_row * kTile + threadIdx.y,
           blockIdx.x % tiles_in_row * kTile + threadIdx.x};
 }
-// [/tile]
 
 // [naive] version 1: each thread reads a row and a column from global memory
 template <typename scalar_t>

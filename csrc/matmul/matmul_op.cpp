@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto kName = "opbook::matmul";
 
-// [checks]
 void check(const Tensor& input, const Tensor& other) {
   check_floating(kName, input);
   OPBOOK_CHECK(input.dim() == 2 && other.dim() == 2, kName,
@@ -27,9 +26,8 @@ void check(const Tensor& input, const Tensor& other) {
                other.scalar_type());
   check_same_device(kName, "other", other, input);
 }
-// [/checks]
 
-// [cpu] a row of the output at a time: the inner loop runs along rows of `other`
+// A row of the output at a time: the inner loop runs along rows of `other`.
 template <typename scalar_t>
 void matmul_row(const Matrix<scalar_t>& left, const scalar_t* right, scalar_t* output,
                 int64_t row, int64_t inner, int64_t columns) {
@@ -45,7 +43,6 @@ void matmul_row(const Matrix<scalar_t>& left, const scalar_t* right, scalar_t* o
     output[row * columns + j] = static_cast<scalar_t>(sums[j]);
   }
 }
-// [/cpu]
 
 struct Cpu {
   explicit Cpu(const Tensor&) {}
@@ -69,7 +66,6 @@ struct Cpu {
 };
 
 #if defined(USE_CUDA)
-// [gpu]
 template <bool kNaive>
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
@@ -85,7 +81,6 @@ struct Gpu : GpuOf {
     check_launch(kName, error);
   }
 };
-// [/gpu]
 #endif
 
 // [run]
@@ -106,7 +101,6 @@ Tensor matmul(const Tensor& input, const Tensor& other) {
 
 }  // namespace
 
-// [register]
 STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
   m.def("matmul(Tensor input, Tensor other) -> Tensor");
   m.def("matmul_naive(Tensor input, Tensor other) -> Tensor");  // to compare with
@@ -123,6 +117,5 @@ STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
   m.impl("matmul_naive", TORCH_BOX(&matmul<Gpu<true>>));
 }
 #endif
-// [/register]
 
 }  // namespace opbook

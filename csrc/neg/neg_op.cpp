@@ -11,7 +11,6 @@ namespace opbook {
 
 namespace {
 
-// [cpu]
 template <typename scalar_t>
 void negate_range(const scalar_t* input, scalar_t* output, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) output[i] = negative(input[i]);
@@ -30,7 +29,6 @@ struct Cpu {
         [&](int64_t begin, int64_t end) { negate_range(input, output, begin, end); });
   }
 };
-// [/cpu]
 
 #if defined(USE_CUDA)
 struct Gpu : GpuOf {

@@ -5,7 +5,6 @@
 
 namespace opbook {
 
-// [math]
 // Gradient of the formula for one element, given the row's reciprocal_rms and
 // mean(grad * weight * input): differentiate x * rrms, whose rrms depends on every x.
 template <typename acc_t>
@@ -13,7 +12,6 @@ OPBOOK_HOST_DEVICE inline acc_t input_gradient(acc_t weighted_grad, acc_t input,
                                                acc_t rrms, acc_t mean_product) {
   return rrms * (weighted_grad - input * (rrms * rrms * mean_product));
 }
-// [/math]
 
 // First row of a chunk; chunk `chunks` begins past the last row.
 OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
@@ -21,7 +19,6 @@ OPBOOK_HOST_DEVICE inline int64_t first_row(int64_t chunk, int64_t chunks,
   return rows / chunks * chunk + (chunk < rows % chunks ? chunk : rows % chunks);
 }
 
-// [launcher]
 // How many partial sums of the weight's gradient the current device needs at most. It
 // depends on the shape and on the device alone, so it is enough for rows that begin
 // anywhere.
@@ -37,11 +34,9 @@ const char* launch_rms_norm_backward(
     int64_t input_stride, const weight_t* weight, const accumulate_t<scalar_t>* rrms,
     const scalar_t* added, scalar_t* grad_input, accumulate_t<scalar_t>* partial,
     weight_t* grad_weight, int64_t rows, int64_t hidden, void* stream);
-// [/launcher]
 
 #if defined(OPBOOK_GPU_COMPILER)
 
-// [vector] what kernels share that read a row vector by vector
 // A thread's part of the sum over the row: grad * input * weight.
 template <typename scalar_t, typename weight_t, int kWidth>
 __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads,
@@ -74,7 +69,6 @@ __device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sum
     columns.store(partial + chunk * columns.count, i, sums);
   }
 }
-// [/vector]
 
 // One block, one row, as forward.
 // In so short a call, loading the kernel's code takes a part of the time. So these rows

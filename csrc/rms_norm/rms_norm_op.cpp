@@ -20,7 +20,6 @@ constexpr auto kBackward = "opbook::rms_norm_backward";
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  // [cpu_rows]
   template <typename scalar_t, typename weight_t>
   void normalize(const scalar_t* input, int64_t input_stride, const weight_t* weight,
                  scalar_t* output, int64_t output_stride, accumulate_t<scalar_t>* rrms,
@@ -32,9 +31,7 @@ struct Cpu {
       if (rrms != nullptr) rrms[row] = scale;
     });
   }
-  // [/cpu_rows]
 
-  // [cpu_gradient]
   template <typename scalar_t, typename weight_t>
   void input_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
                       int64_t input_stride, const weight_t* weight,
@@ -109,11 +106,9 @@ struct Cpu {
       grad_weight[i] = static_cast<weight_t>(partial[i]);
     }
   }
-  // [/cpu_gradient]
 };
 
 #if defined(USE_CUDA)
-// [gpu]
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
@@ -132,7 +127,6 @@ struct Gpu : GpuOf {
     check_launch(kBackward, launch_rms_norm_backward(args..., stream));
   }
 };
-// [/gpu]
 #endif
 
 // [run]
@@ -187,7 +181,6 @@ std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
 }
 // [/forward]
 
-// [backward]
 void check_backward(const Tensor& grad, const Tensor& input,
                     const std::optional<Tensor>& weight, const Tensor& rrms,
                     const std::optional<Tensor>& added) {
@@ -260,7 +253,6 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
   if (weight->scalar_type() == weight_dtype) return {grad_input, grad_weight};
   return {grad_input, to(kBackward, grad_weight, weight->scalar_type())};
 }
-// [/backward]
 
 // [in_place]
 bool has_internal_overlap(const Tensor& tensor) {

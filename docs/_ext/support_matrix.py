@@ -12,7 +12,7 @@ from proof.evidence import ROOT, read_json
 from proof.origins import RECORDINGS, resolve
 
 SEEN_HERE = ROOT / "build" / "support.json"
-RECORDING = "support_h200"
+RECORDING = "support"
 DTYPES = {
     "float16": "fp16",
     "bfloat16": "bf16",

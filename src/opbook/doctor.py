@@ -405,23 +405,26 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
     gpus = [arch for _, arch in machine.torch_says.get("gpus", [])]
     if not machine.gpu_kind:
         return
+    example = "8.0;9.0+PTX" if machine.gpu_kind == "cuda" else "gfx90a;gfx942"
     if not chosen:
         if gpus:
             here = ", ".join(sorted(set(gpus)))
             yield Finding(OK, f"{variable} is not set: builds are for {here}")
-        elif machine.gpu_kind == "cuda":
+        else:
+            ends = {
+                "cuda": "torch's build ends with `IndexError: list index out of range`",
+                "hip": "the compiler ends with `invalid target ID ''`",
+            }[machine.gpu_kind]
             yield Finding(
                 PROBLEM,
-                f"{variable} is not set and no GPU is visible: torch's build ends with "
-                "`IndexError: list index out of range`",
-                "set it, for example to '8.0;9.0+PTX' (setup.py of opbook does so)",
+                f"{variable} is not set and no GPU is visible: {ends}",
+                f"set it, for example to '{example}' (setup.py of opbook does so)",
             )
         return
     names = re.split(r"[ ;]+", chosen.strip(" ;"))
     valid = _ARCHITECTURE.fullmatch if machine.gpu_kind == "cuda" else _is_amd
     wrong = [n for n in names if not valid(n) and n.partition("+")[0] not in _FAMILIES]
     if wrong:
-        example = "8.0;9.0+PTX" if machine.gpu_kind == "cuda" else "gfx90a;gfx942"
         yield Finding(
             PROBLEM,
             f"{variable} has {', '.join(wrong)}, which torch or the compiler refuses",
@@ -650,7 +653,7 @@ def _list_variable(machine: Machine) -> str:
 
 
 def _is_amd(name: str) -> bool:
-    return bool(re.fullmatch(r"gfx[\da-f]+(:\w+[+-])*", name))
+    return bool(re.fullmatch(r"native|gfx[\d-]+-generic|gfx[\da-f]+(:\w+[+-])*", name))
 
 
 def _target(name: str) -> str | None:
@@ -658,7 +661,8 @@ def _target(name: str) -> str | None:
     if match := _ARCHITECTURE.fullmatch(name):
         major, minor, letter, ptx = match.groups()
         return f"sm_{major}{minor}{letter}{ptx or ''}"
-    return name.partition(":")[0] if _is_amd(name) else None
+    one_chip = _is_amd(name) and name != "native" and not name.endswith("-generic")
+    return name.partition(":")[0] if one_chip else None
 
 
 def _version(distribution: str) -> str:

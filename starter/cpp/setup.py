@@ -26,16 +26,19 @@ def missing_for_gpu() -> str | None:  # [gpu]
 # The oldest torch that the build works with, 2.11, in the two highest bytes.
 macros = [("TORCH_TARGET_VERSION", "0x020b000000000000")]
 make, sources = cpp_extension.CppExtension, glob("csrc/*.cpp")
-if missing := missing_for_gpu():  # [gpu]
+# For ROCm, torch writes NAME_hip.cpp beside NAME.cpp, and compiles that.  # [gpu]
+sources = [name for name in sources if not name.endswith("_hip.cpp")]
+if missing := missing_for_gpu():
     if os.environ.get("USE_CUDA") == "1":
         sys.exit(f"USE_CUDA=1, but {missing}")
     print(f"starter: building without GPU kernels: {missing}", file=sys.stderr)
 else:
     make, sources = cpp_extension.CUDAExtension, sources + glob("csrc/*.cu")
     macros.append(("USE_CUDA", "1"))
-    if torch.version.cuda and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         # torch builds for the GPUs that it sees. Where it sees none, name them.
-        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")  # [/gpu]
+        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+        os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")  # [/gpu]
 
 extension = make(
     "starter._C",

@@ -170,6 +170,12 @@ def test_an_operator_without_a_gpu_source_stops_a_gpu_build(declare, project, tm
         declare(project, cuda="13.0", CUDA_HOME=str(tmp_path / "cuda"))
 
 
+def test_copies_that_torch_writes_for_rocm_are_no_sources(declare, project):
+    before = declare(project)
+    (project / "csrc/one/one_op_hip.cpp").touch()
+    assert declare(project) == before
+
+
 @pytest.mark.parametrize("name", ["x_op.cpp", "x.cu", "one/more/x_op.cpp"])
 def test_a_source_that_would_not_be_compiled_stops_the_build(declare, project, name):
     path = project / "csrc" / name

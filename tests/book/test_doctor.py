@@ -360,6 +360,15 @@ def test_right_lists_of_architectures(chosen):
 def test_the_list_of_amd_architectures():
     found = machine({"PYTORCH_ROCM_ARCH": "gfx942;9.0"}, build=ROCM)
     assert "has 9.0" in only_problem(doctor.check_architectures(found))
+    found = machine(build=ROCM, says={"gpus": []})
+    assert "invalid target ID" in only_problem(doctor.check_architectures(found))
+
+
+@pytest.mark.parametrize("chosen", ["gfx942:xnack+", "native", "gfx9-generic"])
+def test_right_lists_of_amd_architectures(chosen):
+    here = {"gpus": [["AMD Instinct MI300X", "gfx942"]]}
+    found = machine({"PYTORCH_ROCM_ARCH": chosen}, build=ROCM, says=here)
+    assert not faults(doctor.check_architectures(found))
     says = {"gpus": [["AMD Instinct MI300X", "gfx942"]]}
     found = machine({"PYTORCH_ROCM_ARCH": "gfx90a"}, build=ROCM, says=says)
     assert "leaves out" in only_problem(doctor.check_architectures(found))

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -286,3 +287,20 @@ def test_the_patch_fits_another_package_by_the_command_of_the_page(tmp_path):
     subprocess.run(["bash", "-c", command], cwd=tmp_path / "attn", check=True)
     kernels = (tmp_path / "attn/csrc/softcap.h").read_text()
     assert not re.search(r"\bup\b", kernels)
+
+
+def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):
+    project = tmp_path / "cpp"
+    shutil.copytree(STARTER / "cpp", project)
+    (project / "csrc/swiglu_op_hip.cpp").write_text("#error this is a copy\n")
+    show = (
+        "import setuptools\n"
+        "setuptools.setup = lambda ext_modules, **_: print(ext_modules[0].sources)\n"
+        "exec(open('setup.py').read())"
+    )
+    sources = run("-c", show, folder=project)
+    run("setup.py", "-q", "sdist", "--formats=zip", folder=project)
+    (archive,) = (project / "dist").glob("*.zip")
+    for names in (sources, *zipfile.ZipFile(archive).namelist()):
+        assert "_hip" not in names
+    assert "swiglu_op.cpp" in sources

@@ -33,7 +33,6 @@ c10::DeviceIndex exchange(c10::DeviceIndex index) {
 }
 // [/devices]
 
-// [queue]
 class Queue {
  public:
   void push(std::function<void()> task) {
@@ -86,7 +85,6 @@ class Queue {
   std::exception_ptr error_;
   uint64_t pushed_ = 0, ran_ = 0;
 };
-// [/queue]
 
 // [streams]
 constexpr c10::StreamId kStreams = 4;  // the default one and a pool
@@ -112,10 +110,8 @@ c10::Stream stream_of(c10::Device device) {
 }
 // [/streams]
 
-// [event]
 using Clock = std::chrono::steady_clock;
 using Event = std::shared_future<Clock::time_point>;
-// [/event]
 
 // [guard]
 struct Guard final : c10::impl::DeviceGuardImplInterface {

@@ -3,7 +3,6 @@
 
 namespace opbook {
 
-// [launch]
 template <typename T>
 const char* launch_dropout(const T* input, T* output, int64_t count, Rate rate,
                            const int64_t* state, void* stream) {
@@ -15,7 +14,6 @@ const char* launch_dropout(const T* input, T* output, int64_t count, Rate rate,
                                                                     count, rate, state);
   return launch_error();
 }
-// [/launch]
 
 #define OPBOOK_INSTANTIATE(T)                                                      \
   template const char* launch_dropout(const T*, T*, int64_t, Rate, const int64_t*, \

@@ -7,7 +7,6 @@ namespace {
 
 constexpr auto kName = "draw::dropout";
 
-// [cpu]
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
@@ -26,7 +25,6 @@ struct Cpu {
         });
   }
 };
-// [/cpu]
 
 #if defined(USE_CUDA)
 struct Gpu : GpuOf {

@@ -153,7 +153,6 @@ def _check(input: Tensor, residual: Tensor, weight: Tensor, group: int) -> None:
     )
 
 
-# [second]
 @triton.jit
 def quantize_kernel(
     input, values, scales, hidden,
@@ -168,9 +167,6 @@ def quantize_kernel(
     value, scale = quantize(y, LARGEST, SMALLEST_PEAK, ROUND_FIRST)
     tl.store(values + row * hidden + column, value, mask=inside)
     tl.store(scales + row + tl.arange(0, 1)[:, None], scale)
-
-
-# [/second]
 
 
 @custom_op("fp8::quantize_rows", mutates_args=())

@@ -24,7 +24,6 @@ def cast_kernel(input, output, COUNT: tl.constexpr):
     tl.store(output + place, tl.load(input + place).to(tl.float8e4nv))
 
 
-# [casts]
 def casts() -> None:
     """Cast numbers past the end of e4m3fn by each way, with no clamp."""
     x = torch.tensor([448.0, 464.0, 465.0, 1e6], device="cuda")
@@ -36,9 +35,6 @@ def casts() -> None:
     print("  eager, GPU", x.to(q.FP8).float().tolist())
     print("  Triton    ", by_triton.float().tolist())
     print("  compiled  ", by_compiler.float().tolist())
-
-
-# [/casts]
 
 
 def two_kernels(input, residual, weight):

@@ -33,7 +33,6 @@ def negate(
     return error.decode() if error else "no error"
 
 
-# [grids]
 def grids() -> None:
     """Launch with a grid that the device takes, and with two that it does not."""
     stream = torch.cuda.current_stream().cuda_stream
@@ -43,9 +42,6 @@ def grids() -> None:
         torch.cuda.synchronize()
         written = int((output == -1).sum())
         print(f"{blocks} x {threads:4} threads: {written:4} elements written, {error}")
-
-
-# [/grids]
 
 
 # [stream]

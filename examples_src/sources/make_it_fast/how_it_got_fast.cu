@@ -72,7 +72,6 @@ __global__ void block_a_row(const bf16* __restrict__ x, const bf16* __restrict__
 }
 // [/block]
 
-// [vector]
 using Vector8 = Vector<bf16, kWidth>;  // 16 bytes: one load, one store
 
 __device__ inline float squares(Vector8 x) {
@@ -91,7 +90,6 @@ __device__ inline Vector8 scaled(Vector8 x, float scale, Vector8 w) {
   for (int j = 0; j < kWidth; ++j) y.data[j] = x.data[j] * scale * w.data[j];
   return y;
 }
-// [/vector]
 
 // [wide]
 // Unrolled further, it takes registers, and one block less is resident.
@@ -148,7 +146,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 // [/registers]
 
-// [versions]
 struct Launch {
   void (*kernel)(const bf16*, const bf16*, bf16*, int64_t, int, float);
   int64_t blocks;
@@ -185,7 +182,6 @@ inline Launch version_of(int version, int64_t rows, int hidden) {
       return {nothing, 1, kMaxWarpSize};
   }
 }
-// [/versions]
 
 const char* launch_version(int version, const bf16* x, const bf16* w, bf16* y,
                            int64_t rows, int64_t hidden, float eps, void* stream) {

@@ -117,7 +117,6 @@ def alone(library, x, weight, y) -> dict[int, float]:
     return {version: median(found) for version, found in times.items()}
 
 
-# [predict]
 def predicted(copy: float, nothing: float, block: float, turns: float) -> float:
     """Microseconds: what memory needs for the bytes, or what the waiting adds up to.
 
@@ -129,9 +128,6 @@ def predicted(copy: float, nothing: float, block: float, turns: float) -> float:
     """
     waiting = nothing + turns * (block - nothing)
     return max(copy, waiting)
-
-
-# [/predict]
 
 
 def rows_at_once(library: ctypes.CDLL, version: int, shape: tuple[int, int]) -> int:

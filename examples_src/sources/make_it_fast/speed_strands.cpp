@@ -6,15 +6,12 @@
 #include <cstdio>
 #include <vector>
 
-// [chain]
 float in_one_chain(const std::vector<float>& row) {
   float sum = 0;
   for (const float value : row) sum += value * value;
   return sum;
 }
-// [/chain]
 
-// [strands]
 float in_strands(const std::vector<float>& row) {
   constexpr size_t kStrands = 16;
   std::array<float, kStrands> strands{};
@@ -25,7 +22,6 @@ float in_strands(const std::vector<float>& row) {
   for (const float strand : strands) sum += strand;
   return sum;
 }
-// [/strands]
 
 // Prints the time for an element, best of many runs, and how far off the sum is.
 template <typename Sum>

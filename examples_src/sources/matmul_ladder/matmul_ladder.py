@@ -53,7 +53,6 @@ def place_of(tile, down, across, GROUP: tl.constexpr):
 # [/order]
 
 
-# [grouped]
 @triton.jit
 def grouped_kernel(
     a, b, c, M, N, K,
@@ -78,9 +77,6 @@ def grouped_kernel(
     tl.store(c + m[:, None] * N + n[None, :], result, inside)
 
 
-# [/grouped]
-
-
 # [configs]
 # The interpreter has no device to time on, so there it gets one config.
 CONFIGS = [
@@ -102,7 +98,6 @@ tuned_kernel = triton.autotune(
 # [/configs]
 
 
-# [persistent]
 @triton.jit
 def persistent_kernel(
     a, b, c, M, N, K,
@@ -127,9 +122,6 @@ def persistent_kernel(
         inside = (m[:, None] < M) & (n[None, :] < N)
         result = total.to(c.dtype.element_ty)
         tl.store(c + m[:, None] * N + n[None, :], result, inside)
-
-
-# [/persistent]
 
 
 # [descriptors]
@@ -177,7 +169,6 @@ def gelu_of(total, bias, n, N):
 # [/epilogue]
 
 
-# [launch]
 def launch(kernel, a: Tensor, b: Tensor, *others: Tensor, programs=None, **options):
     """Allocate c, count its tiles, and start a program for each, or `programs`."""
     (M, K), N = a.shape, b.shape[1]
@@ -192,10 +183,6 @@ def launch(kernel, a: Tensor, b: Tensor, *others: Tensor, programs=None, **optio
     return c
 
 
-# [/launch]
-
-
-# [steps]
 # How many programs fill the GPU: one on each multiprocessor.
 PROGRAMS = 4
 if not INTERPRETED:
@@ -227,4 +214,3 @@ STEPS = {
     ),
     "descriptors": descriptors,
 }
-# [/steps]

@@ -80,7 +80,6 @@ def model_by(way: Callable, size: Size) -> nn.Module:
     return way(model.to(torch.bfloat16))
 
 
-# [step]
 def steps(
     model: nn.Module, rate: float, data: list[Tensor]
 ) -> tuple[list[float], list[float]]:
@@ -98,9 +97,6 @@ def steps(
         times.append(1e3 * (time.perf_counter() - begin))
         losses.append(loss.item())
     return losses, times
-
-
-# [/step]
 
 
 def on_the_gpu(model: nn.Module, size: Size, data: list[Tensor]) -> float:

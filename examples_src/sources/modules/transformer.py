@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-# [model]
 class Attention(nn.Module):
     """Causal attention of several heads, without a bias."""
 
@@ -67,10 +66,6 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(self.embed(tokens))))
 
 
-# [/model]
-
-
-# [data]
 def batches(
     tokens: int, rows: int, length: int, device: str = "cpu", seed: int = 0
 ) -> Tensor:
@@ -91,9 +86,6 @@ def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
     """Cross entropy of the next token."""
     logits = model(batch[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
-
-
-# [/data]
 
 
 # [train]

@@ -24,7 +24,6 @@ def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     )
 
 
-# [switches]
 def switches() -> None:
     """Compare with eager, which is asked before the library is loaded."""
     for name, setting in SETTINGS.items():
@@ -41,8 +40,6 @@ def switches() -> None:
             print(f"  {call:9}", *found["calls"][call] or ["no call logged"])
 
 
-# [/switches]
-
 INDUCTOR = """
 import torch, opbook
 x = torch.randn(1024, device="cuda")
@@ -50,7 +47,6 @@ assert torch.equal(torch.compile(torch.neg)(x), 0 - x)
 """
 
 
-# [inductor]
 def inductor() -> None:
     """Count the calls that code of Inductor makes."""
     done = python("-c", INDUCTOR, OPBOOK_LOG_CALLS="1", **ON)
@@ -58,8 +54,6 @@ def inductor() -> None:
     result = f"{calls} calls" if done.returncode == 0 else done.stderr.splitlines()[-1]
     print("compiled by Inductor:", result)
 
-
-# [/inductor]
 
 COST = """
 import torch, opbook
@@ -71,16 +65,12 @@ for dtype, count in ((torch.float32, 8), (torch.float16, 1 << 28)):
 """
 
 
-# [cost]
 def cost() -> None:
     """Time a tiny and a large tensor, with and without the override."""
     for name, setting in {"eager's kernel": {}, "ours": ON}.items():
         done = python("-c", COST, **setting)
         small, large = done.stdout.split() or ("failed", "failed")
         print(f"{name:15} 8 x fp32 {small:>6} us   2**28 x fp16 {large:>7} us")
-
-
-# [/cost]
 
 
 if __name__ == "__main__":

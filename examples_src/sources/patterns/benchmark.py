@@ -22,7 +22,6 @@ from torch import Tensor
 from triton.language.extra import libdevice
 from triton.testing import do_bench, do_bench_cudagraph
 
-# [tuned]
 CONFIGS = [
     triton.Config({"BLOCK": block}, num_warps=warps)
     for block in (256, 1024, 4096, 16384)
@@ -51,9 +50,6 @@ def gelu_kernel(input, output, count, bucket, BLOCK: tl.constexpr, EVEN: tl.cons
     inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
     y = 0.5 * x * (1 + libdevice.tanh(inner))
     tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
-
-
-# [/tuned]
 
 
 def gelu(input: Tensor) -> Tensor:

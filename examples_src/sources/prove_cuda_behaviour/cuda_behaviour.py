@@ -185,16 +185,12 @@ def large(operator: Callable) -> Outcome:
 # [/large]
 
 
-# [offset]
 def offset(operator: Callable) -> Outcome:
     """Call on a tensor that begins one element into its storage."""
     rows, columns = SHAPE
     input = torch.randn(rows * columns + 1, device="cuda")[1:].view(SHAPE)
     expected = operator(input.clone())
     return compare(operator(input), expected)
-
-
-# [/offset]
 
 
 # ---- The order of a sum
@@ -239,7 +235,6 @@ def opbook_weight_gradient(grad):
 # ---- A launch that the device refuses
 
 
-# [refused]
 def refused(operator: Callable) -> Outcome:
     """Ask for 2048 threads a block, then make a call that nothing is wrong with."""
     input = torch.randn(SHAPE, device="cuda")
@@ -256,9 +251,6 @@ def refused(operator: Callable) -> Outcome:
         later = f"torch.ones raises {first_line(innocent)!r}"
     words = f"raises {str(error)!r}" if error else compare(output, expected).words
     return Outcome(bool(error) and later.endswith("works"), f"{words}, then {later}")
-
-
-# [/refused]
 
 
 # ---- The cases

@@ -61,7 +61,6 @@ using Gemm = gemm::device::GemmUniversalAdapter<
     gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Product, Epilogue>>;
 // [/kernel]
 
-// [launch]
 // Returns null, or what went wrong. `bias` may be null.
 const char* launch_cutlass_linear(const c10::BFloat16* input,
                                   const c10::BFloat16* weight,
@@ -95,6 +94,5 @@ const char* launch_cutlass_linear(const c10::BFloat16* input,
   return status == cutlass::Status::kSuccess ? nullptr
                                              : cutlass::cutlassGetStatusString(status);
 }
-// [/launch]
 
 }  // namespace opbook

@@ -24,7 +24,6 @@ SHAPES = [(8192, 4096, 4096), (8192, 4096, 16384), (64, 4096, 4096)]
 ROUNDS = 51
 
 
-# [build]
 def headers() -> Path:
     """The folder with CUTLASS's headers, which the package brings along."""
     found = importlib.util.find_spec("cutlass_library")
@@ -53,9 +52,6 @@ def load(library: Path) -> None:
     @torch.library.register_fake("reach_cutlass::linear_gelu")
     def _(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return input.new_empty((*input.shape[:-1], weight.shape[0]))
-
-
-# [/build]
 
 
 def make(rows: int, depth: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,7 +19,6 @@ namespace {
 constexpr const char* kName = "reach_cutlass::linear_gelu";
 constexpr int64_t kAligned = 8;  // elements in 16 bytes
 
-// [operator]
 Tensor checked(const char* name, const Tensor& tensor, const Tensor& input) {
   check_same_device(kName, name, tensor, input);
   OPBOOK_CHECK(tensor.scalar_type() == ScalarType::BFloat16, kName, "expected ", name,
@@ -59,7 +58,6 @@ Tensor linear_gelu(const Tensor& input, const Tensor& weight,
                                             depth, gpu.stream));
   return output;
 }
-// [/operator]
 
 }  // namespace
 

@@ -15,7 +15,6 @@ SHAPES = [(2048, 4096), (16384, 4096), (2048, 16384)]
 ROUNDS = 41
 
 
-# [graphs]
 def alone(x: Tensor, weight: Tensor) -> Tensor:
     """The pattern and nothing else."""
     return p.llama(x, weight, EPS)
@@ -24,9 +23,6 @@ def alone(x: Tensor, weight: Tensor) -> Tensor:
 def between(x: Tensor, weight: Tensor) -> Tensor:
     """The pattern between operators that Inductor fuses with it."""
     return p.llama(x * 2 + 1, weight, EPS).relu()
-
-
-# [/graphs]
 
 
 def inference(function: Callable, x: Tensor, weight: Tensor) -> dict[str, Callable]:

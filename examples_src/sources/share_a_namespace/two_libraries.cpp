@@ -15,7 +15,6 @@ namespace {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// [kernel]
 const float* values_of(const Tensor& matrix) {
   STD_TORCH_CHECK(matrix.dim() == 2, OPERATOR ": expected matrices, but got ",
                   matrix.dim(), " dimensions");
@@ -43,7 +42,6 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   }
   return output;
 }
-// [/kernel]
 
 }  // namespace
 

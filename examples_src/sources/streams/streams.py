@@ -25,7 +25,6 @@ def warm_up() -> None:
     torch.cuda.synchronize()
 
 
-# [launch]
 def launch() -> None:
     """A launch returns at once; the work ends later."""
     start = time.perf_counter()
@@ -35,9 +34,6 @@ def launch() -> None:
     ended = time.perf_counter()
     print(f"launch returned after {1000 * (launched - start):7.2f} ms")
     print(f"the work ended after  {1000 * (ended - start):7.2f} ms")
-
-
-# [/launch]
 
 
 # [race]

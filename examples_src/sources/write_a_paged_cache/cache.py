@@ -89,7 +89,6 @@ def _(keys, values, key_cache, value_cache, starts, pages, written):
 # [/operator]
 
 
-# [checks]
 def _check(keys, values, key_cache, value_cache, starts, pages, written) -> None:
     """Refuse shapes that do not fit; lengths and page numbers stay on the GPU."""
     for name, tensor, like, dims in (
@@ -118,9 +117,6 @@ def _check(keys, values, key_cache, value_cache, starts, pages, written) -> None
     )
 
 
-# [/checks]
-
-
 # [wrong]
 @custom_op("paged::write_in_secret", mutates_args=())
 def write_in_secret(
@@ -140,7 +136,6 @@ write_in_secret.register_fake(lambda *arguments: None)
 # [/wrong]
 
 
-# [eager]
 def eager(keys, values, key_cache, value_cache, starts, pages, written) -> None:
     """The same with PyTorch's operators, without waiting for the GPU."""
     token = torch.arange(keys.shape[0], device=keys.device)
@@ -150,9 +145,6 @@ def eager(keys, values, key_cache, value_cache, starts, pages, written) -> None:
     place = pages[mine, position // page], position % page
     key_cache[place] = keys
     value_cache[place] = values
-
-
-# [/eager]
 
 
 # [nested]
@@ -168,7 +160,6 @@ def write_nested_(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
 # [/nested]
 
 
-# [case]
 def case(lengths, before, heads=2, size=8, page=4, device="cpu", dtype=torch.float32):
     """Tensors for sequences of these lengths, with so many tokens written before."""
     torch.manual_seed(0)
@@ -186,6 +177,3 @@ def case(lengths, before, heads=2, size=8, page=4, device="cpu", dtype=torch.flo
     written = torch.tensor(before, dtype=torch.int32)
     places = (t.to(device) for t in (starts, pages, written))
     return keys, values, *caches, *places
-
-
-# [/case]

@@ -14,15 +14,11 @@ CASES = {  # name: lengths of the sequences, tokens in the cache before
 }
 
 
-# [halves]
 def halves(arguments: tuple) -> tuple:
     """The same arguments, with caches that are the two halves of one tensor."""
     keys, values, key_cache, value_cache, *rest = arguments
     caches = torch.stack([key_cache, value_cache]).unbind()
     return keys, values, *caches, *rest
-
-
-# [/halves]
 
 
 def step(keys: torch.Tensor, *rest: torch.Tensor) -> None:

@@ -38,13 +38,9 @@ def add_one(input: Tensor) -> Tensor:
 # [/interface]
 
 
-# [fake]
 @torch.library.register_fake("opbook::add_one")
 def _(input: Tensor) -> Tensor:
     return torch.empty_like(input)
-
-
-# [/fake]
 
 
 # [autograd]

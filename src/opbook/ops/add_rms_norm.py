@@ -14,7 +14,6 @@ from opbook.ops.rms_norm import (
 )
 
 
-# [interface]
 def add_rms_norm(
     input: Tensor,
     residual: Tensor,
@@ -62,9 +61,6 @@ def add_rms_norm(
     return _call_add_rms_norm(input, residual, weight, eps)
 
 
-# [/interface]
-
-
 def _check_residual(input: Tensor, residual: Tensor) -> None:
     op = "opbook::add_rms_norm"
     torch._check(
@@ -83,7 +79,6 @@ def _check_residual(input: Tensor, residual: Tensor) -> None:
     )
 
 
-# [fake]
 @torch.library.register_fake("opbook::add_rms_norm")
 def _(input, residual, weight=None, eps=None):
     check_shapes(input, weight, "opbook::add_rms_norm")
@@ -96,9 +91,6 @@ def _(input, residual, weight=None, eps=None):
     output, sum = torch.ops.opbook.add_rms_norm(input, residual, weight, eps)
     rrms = input.new_empty(input.shape[:-1], dtype=accumulate_dtype(input))
     return output, sum, rrms
-
-
-# [/fake]
 
 
 # [autograd]

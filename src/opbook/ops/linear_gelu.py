@@ -12,7 +12,6 @@ from opbook.forward_mode import register_autograd
 DEVICES = ("cpu", "cuda")  # where the operator has a kernel
 
 
-# [interface]
 def linear_gelu(
     input: Tensor,
     weight: Tensor,
@@ -71,9 +70,6 @@ def linear_gelu(
     return _call_linear_gelu(input, weight, bias, tanh_form)
 
 
-# [/interface]
-
-
 def _check_kinds(input, weight, bias, approximate) -> None:
     """Raise the kind of error eager raises, which C++ behind a stable ABI cannot."""
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
@@ -118,7 +114,6 @@ def _takes_pytorchs_path(input: Tensor, weight: Tensor, bias: Tensor | None) -> 
     return broadcasts or (bias.dtype != input.dtype and input.dim() != 2)
 
 
-# [fake]
 @torch.library.register_fake("opbook::linear_gelu")
 def _(
     input: Tensor,
@@ -142,9 +137,6 @@ def _(
     _check(input, weight, bias)
     shape = (*input.shape[:-1], weight.shape[0])
     return input.new_empty(shape), input.new_empty(shape)
-
-
-# [/fake]
 
 
 def _check(input, weight, bias) -> None:

@@ -45,7 +45,6 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 # [/interface]
 
 
-# [fake]
 def _fake(input: Tensor, other: Tensor) -> Tensor:
     torch._check(
         input.dim() == 2 and other.dim() == 2,
@@ -77,9 +76,6 @@ def _fake(input: Tensor, other: Tensor) -> Tensor:
         ),
     )
     return input.new_empty(input.shape[0], other.shape[1])
-
-
-# [/fake]
 
 
 # [autograd]

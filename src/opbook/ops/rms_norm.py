@@ -166,7 +166,6 @@ def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> 
 # [/fake]
 
 
-# [fake_gradient]
 @torch.library.register_fake("opbook::rms_norm_forward")
 def _(input, weight=None, eps=None):
     output = torch.ops.opbook.rms_norm(input, weight, eps)
@@ -186,9 +185,6 @@ def _(grad, input, weight, rrms, need_input, need_weight, added=None):
 @torch.library.register_fake("opbook::rms_norm_")
 def _(input, weight=None, eps=None):
     check_shapes(input, weight, "opbook::rms_norm_")
-
-
-# [/fake_gradient]
 
 
 # [autograd]
@@ -224,7 +220,6 @@ _call_forward = register_autograd(
 # [/autograd]
 
 
-# [autograd_rest]
 def differentiable_gradients(needed, grad, input, weight, eps):
     """The same gradients, as a graph that autograd can differentiate again."""
     # Views, because one of the two may have been computed from the other, and the
@@ -269,7 +264,6 @@ def _refuse(ctx, *grads):
 
 _call_rms_norm = register_autograd("opbook::rms_norm", _backward, setup_context=_setup)
 call_backward = register_autograd("opbook::rms_norm_backward", _refuse)
-# [/autograd_rest]
 
 
 # [autograd_in_place]

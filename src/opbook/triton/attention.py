@@ -393,7 +393,6 @@ def _check_scale(op: str, scale: float) -> None:
         raise ValueError(f"{op}: scale must be positive and finite, but is {scale}")
 
 
-# [layout]
 def readable(tensor: Tensor) -> Tensor:
     """The tensor, or a copy if no descriptor can hold its address and strides.
 
@@ -420,9 +419,6 @@ def empty_in_order(tensor: Tensor) -> Tensor:
 def descriptor(tensor: Tensor) -> TensorDescriptor:
     """Address, shape and strides; the config sets the rows of a block."""
     return TensorDescriptor.from_tensor(tensor, [1, 1, 1, tensor.shape[-1]])
-
-
-# [/layout]
 
 
 def over_blocks(pairs: int, length: int, block: str):

@@ -79,7 +79,6 @@ def check_tensor(op: str, name: str, value) -> None:
     check_strided(op, name, value)
 
 
-# [nested]
 def refuse_nested(op: CustomOpDef) -> None:
     """Let the operator's own checks refuse a nested tensor, with the argument's name.
 
@@ -87,9 +86,6 @@ def refuse_nested(op: CustomOpDef) -> None:
     """
     function, key = op._init_fn, "AutogradNestedTensor"
     library.impl(op._opoverload, function, key, allow_override=True)
-
-
-# [/nested]
 
 
 # [device]

@@ -260,7 +260,6 @@ def bucket_of(rows: int) -> int:
     return triton.next_power_of_2(rows)
 
 
-# [matmul]
 @torch.library.custom_op("opbook_triton::matmul", mutates_args=())
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Multiply two matrices.
@@ -316,10 +315,8 @@ def _backward_matmul(ctx, grad: Tensor):
 
 
 register_autograd("opbook_triton::matmul", _backward_matmul, setup_context=_save_matmul)
-# [/matmul]
 
 
-# [linear_gelu]
 @torch.library.custom_op("opbook_triton::linear_gelu", mutates_args=())
 def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply a linear layer and the exact GELU of :func:`opbook.linear_gelu`.
@@ -376,10 +373,6 @@ def _(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return input.new_empty(*input.shape[:-1], weight.shape[0])
 
 
-# [/linear_gelu]
-
-
-# [linear_gelu_autograd]
 def _save_linear_gelu(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -408,4 +401,3 @@ register_autograd(
     _backward_linear_gelu,
     setup_context=_save_linear_gelu,
 )
-# [/linear_gelu_autograd]
