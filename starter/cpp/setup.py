@@ -26,8 +26,7 @@ def missing_for_gpu() -> str | None:  # [gpu]
 # The oldest torch that the build works with, 2.11, in the two highest bytes.
 macros = [("TORCH_TARGET_VERSION", "0x020b000000000000")]
 make, sources = cpp_extension.CppExtension, glob("csrc/*.cpp")
-# For ROCm, torch writes NAME_hip.cpp beside NAME.cpp, and compiles that.  # [gpu]
-sources = [name for name in sources if not name.endswith("_hip.cpp")]
+sources = [name for name in sources if not name.endswith("_hip.cpp")]  # [gpu]
 if missing := missing_for_gpu():
     if os.environ.get("USE_CUDA") == "1":
         sys.exit(f"USE_CUDA=1, but {missing}")

@@ -1,13 +1,11 @@
-// Where the elements of a tensor are, and how a GPU thread moves 16 bytes of them at
-// once.
+// Where the elements of a tensor are, and how a GPU thread moves 16 bytes of them.
 #pragma once
 
 #include "portable.h"
 
 namespace starter {
 
-// Elements that are neighbours in memory, or rows of `columns` neighbours: each row
-// begins `stride` elements after the row before it.
+// Elements that lie side by side, or rows of `columns` such elements, `stride` apart.
 template <typename T>
 struct View {
   const T* data;
@@ -32,8 +30,7 @@ bool is_aligned(View<T> view) {
           (view.columns % kWidth == 0 && view.stride % kWidth == 0));
 }
 
-// N neighbouring elements. Because the struct is aligned, the compiler loads and stores
-// all of them in one instruction.
+// N neighbouring elements, aligned so that one instruction loads or stores all of them.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
   T data[N];
