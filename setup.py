@@ -133,7 +133,6 @@ def operators() -> dict:
             home = toolchain.cuda_home()
             library_dirs = [str(toolchain.cudart(home))]
             if not torch.cuda.is_available():
-                # Without a visible GPU torch has no architecture to default to.
                 known = toolchain.architectures(toolchain.find("nvcc"))
                 os.environ.setdefault("TORCH_CUDA_ARCH_LIST", known)
     extension = make(
