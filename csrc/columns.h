@@ -11,6 +11,16 @@ namespace opbook {
 template <typename T>
 constexpr int kElements = kVectorBytes / sizeof(T);
 
+// The bytes at whose multiples every row of a matrix begins and ends: a power of two,
+// at most kVectorBytes.
+template <typename scalar_t>
+int alignment_of(const scalar_t* matrix, int64_t stride, int64_t rows, int64_t hidden) {
+  const uint64_t steps = (hidden | (rows == 1 ? 0 : stride)) * sizeof(scalar_t);
+  const uint64_t places =
+      reinterpret_cast<std::uintptr_t>(matrix) | steps | kVectorBytes;
+  return static_cast<int>(places & ~(places - 1));
+}
+
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [columns]

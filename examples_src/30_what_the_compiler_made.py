@@ -48,13 +48,12 @@ if not code:
 # One source makes many kernels, and each name below says which kernel it is:
 #
 # - ``Form<4, 1024, ...>``: a thread keeps 4 vectors of a row in registers, and a block
-#   has 1024 threads at most. ``few_rows_kernel<256, ..., 8>`` has blocks of 256
-#   threads, which load vectors of 8 elements.
-# - The dtypes of the input and of the weight.
+#   has 1024 threads at most. ``few_rows_kernel<256, ...>`` has blocks of 256 threads.
+# - The dtypes of the input and of the weight, and the number of elements in a vector.
 #
-# Most kernels also exist for rows that are not aligned. The list leaves those kernels
-# out. It also leaves two words out of the other names: ``true``, for aligned rows, and
-# ``NoResidual``, which says that this is not ``add_rms_norm``.
+# Most kernels also exist for rows that are not aligned to 16 bytes. The list leaves
+# those kernels out. It also leaves two words out of the other names: ``true``, for
+# aligned rows, and ``NoResidual``, which says that this is not ``add_rms_norm``.
 
 
 def short(name: str) -> str:
@@ -62,9 +61,14 @@ def short(name: str) -> str:
     return re.sub(", true|, NoResidual", "", name)
 
 
+VECTOR = re.compile(r"(BFloat16|Half|float|double), \w+, (\d+), true")
+BYTES = {"BFloat16": 2, "Half": 2, "float": 4, "double": 8}
+
+
 def aligned(kernels: tuple) -> list:
-    """The kernels for rows that begin where a vector begins."""
-    return [kernel for kernel in kernels if ", false" not in kernel.name]
+    """The kernels with vectors of 16 bytes, for rows that begin where one begins."""
+    found = [(kernel, VECTOR.search(kernel.name)) for kernel in kernels]
+    return [kernel for kernel, v in found if v and BYTES[v[1]] * int(v[2]) == 16]
 
 
 columns = ("registers", "spill_bytes", "shared_bytes", "shuffles", "barriers")
@@ -123,7 +127,7 @@ for target, compiled in code.items():
     [listing] = [
         code
         for name, code in compiled.listings.items()
-        if re.match(r"rms_norm_kernel<Form<0, .*float, float, true", name)
+        if re.match(r"rms_norm_kernel<Form<0, .*float, float, 4, true", name)
     ]
     loop = inner_loop(listing)
     print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")

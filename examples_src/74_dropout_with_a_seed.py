@@ -97,7 +97,7 @@ def saved_bytes(function, *args) -> int:
 calls = {"F.dropout": (torch.dropout, x, P, True), "with a seed": (dropout, x, P, 1)}
 for name, (function, *args) in calls.items():
     share = saved_bytes(function, *args) / x.numel()
-    print(f"{name:12} keeps {share:.0f} bytes for each element, on {device}")
+    print(f"{name:12} keeps {share:.0f} B for each element, on {device}")
 
 # %%
 # Orange is dropped, blue is kept. In the third picture blue is where the masks of two

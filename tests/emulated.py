@@ -185,7 +185,8 @@ def _launchers(library: Path) -> dict[str, list[Launcher]]:
         name = re.sub(r"opbook::Accumulate<[\w:]+>::type", "float", name)
         # char const* opbook::launch_x<types>(parameters)
         function = re.search(r"\w::(launch_\w+)(?:<.*>)?\((.*)\)$", name)
-        if function is not None:
+        # A launcher's lambda names it in the functions that take the lambda.
+        if function is not None and "{lambda" not in name:
             launcher = Launcher(symbol, tuple(function[2].split(", ")))
             found.setdefault(function[1], []).append(launcher)
     return found

@@ -72,6 +72,15 @@ def test_add_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
     check_add_rms_norm(launch, input, residual, torch.randn(hidden))
 
 
+@pytest.mark.parametrize("rows", [2, 257])
+@pytest.mark.parametrize("hidden", [266, 268])
+def test_add_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, hidden, rows):
+    input, residual, weight = torch.randn(3, rows, hidden).half()
+    check_add_rms_norm(launch, input, residual, weight[0].clone())
+    moved = torch.randn(rows * hidden + 1).half()[1:].view(rows, hidden)
+    check_add_rms_norm(launch, input, moved, weight[0].clone())
+
+
 def test_add_rms_norm_of_rows_2_to_the_31_elements_apart(launch):
     for weight in (None, torch.randn(128)):  # two kernels
         check_add_rms_norm(launch, far_apart(), far_apart(), weight)

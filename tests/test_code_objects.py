@@ -130,6 +130,10 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
         found.append(f"{kernel.registers} registers x {kernel.max_threads} threads")
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
+    # Its last number is the width of a vector.
+    forward = "rms_norm_kernel", "rms_norm_few_rows_kernel", "rms_norm_cluster_kernel"
+    if is_aligned and function in forward and sizes[0] * numbers[-1] < 16:
+        return found
     by_element = "few_rows" in function and not is_aligned
     if needs and not is_aligned and not by_element:
         if not kernel.wide_loads and sizes[0] == 2:

@@ -74,6 +74,22 @@ def test_rms_norm_of_few_rows_of_many_and_of_longer_ones(launch, rows, hidden, m
     check_rms_norm(launch, torch.randn(rows, hidden), torch.randn(hidden))
 
 
+# Of the bytes at whose multiples rows begin; the first are few, the last are too long.
+@pytest.mark.parametrize("bytes", [4, 8])
+@pytest.mark.parametrize(
+    ("rows", "vectors"), [(2, 33), (257, 61), (257, 129), (2, 1537)]
+)
+def test_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, bytes, rows, vectors):
+    hidden = vectors * bytes // 2
+    half = torch.randn(rows, hidden).half()
+    padded = torch.randn(rows, hidden + 8).half()[:, :hidden]
+    for weight in (torch.randn(hidden).half(), torch.randn(hidden), None):
+        check_rms_norm(launch, half, weight)
+        check_rms_norm(launch, padded, weight, output=padded.clone())
+    not_aligned = torch.randn(hidden + 1).half()[1:]
+    check_rms_norm(launch, half, not_aligned)
+
+
 @pytest.mark.parametrize(("rows", "hidden"), SHORT, ids=str)
 def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
     check_rms_norm(launch, torch.randn(rows, hidden).half(), torch.randn(hidden))
@@ -122,13 +138,8 @@ def test_rms_norm_passes_on_what_the_gpu_says(launch):
 FORM = """
 namespace opbook {
 using Half = c10::Half;
-constexpr int kWidth = kElements<Half>;
-template <bool kAligned>
-const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found) {
-  const auto [kernel, block] =
-      rms_norm_form<Half, Half, kAligned, NoResidual>(rows, hidden, has_weight);
-  found[0] = block.x;
-  found[1] = block.y;
+template <int kWidth, bool kAligned>
+void name(auto kernel, double* found) {
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
@@ -140,17 +151,29 @@ const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found
   few.template operator()<512, kWidth>();
   few.template operator()<512, 1>();
   const auto any = [&]<typename... Form>() {
-    (name(rms_norm_kernel<Form, Half, Half, kAligned, NoResidual>,
+    (name(rms_norm_kernel<Form, Half, Half, kWidth, kAligned, NoResidual>,
           Form::kKept * kWidth, 1, Form::kThreads),
      ...);
   };
   any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
+  any.template operator()<HalfVectors, QuarterVectors>();
+}
+template <int kWidth, bool kAligned>
+const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found) {
+  const auto [kernel, block] =
+      rms_norm_form<Half, Half, kWidth, kAligned, NoResidual>(rows, hidden, has_weight);
+  found[0] = block.x;
+  found[1] = block.y;
+  name<kWidth, kAligned>(kernel, found);
+  name<8, false>(kernel, found);  // which narrow vectors give way to
   return nullptr;
 }
-const char* launch_form(int64_t rows, int64_t hidden, int64_t has_weight,
-                        int64_t aligned, double* found, void*) {
-  return aligned ? form<true>(rows, hidden, has_weight, found)
-                 : form<false>(rows, hidden, has_weight, found);
+const char* launch_form(int64_t rows, int64_t hidden, int64_t has_weight, int64_t width,
+                        double* found, void*) {
+  return (width == 8   ? form<8, true>
+          : width == 4 ? form<4, true>
+          : width == 2 ? form<2, true>
+                       : form<8, false>)(rows, hidden, has_weight, found);
 }
 }  // namespace opbook
 """
@@ -166,22 +189,22 @@ def form(built, tmp_path_factory):
     return functools.partial(built(source, 64).launch, "launch_form")
 
 
-@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("width", [8, 4, 2, 1])
 @pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize("rows", [1, 257])
 def test_a_block_is_as_large_as_its_kernel_was_compiled_for(
-    form, rows, has_weight, aligned
+    form, rows, has_weight, width
 ):
     """Only a GPU without clusters would show a row of more than 2048 vectors."""
     edges = [1, 33, *(32 * n for n in range(1, 9)), *(256 * n for n in range(1, 20))]
     for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
-        hidden = 8 * vectors if aligned else 8 * vectors - 7
+        hidden = width * vectors if width > 1 else 8 * vectors - 7
         found = torch.full((5,), -1.0, dtype=torch.float64)
-        form(rows, hidden, int(has_weight), int(aligned), found)
+        form(rows, hidden, int(has_weight), width, found)
         threads, rows_of_block, kept, least, most = map(int, found)
         assert kept >= 0, "the form has a name"
         assert least <= threads * rows_of_block <= most, (hidden, kept)
         # A row that is cut into vectors may begin with the last element of one: then it
         # needs them all.
-        needed = hidden if aligned or kept < 8 else 8 * vectors
+        needed = hidden if width > 1 or kept < 8 else 8 * vectors
         assert kept == 0 or threads * kept >= needed

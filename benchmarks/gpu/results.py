@@ -67,8 +67,8 @@ class Results:
 
 
 def read(*names: str) -> Results:
-    """The results of the recordings benchmark_NAME_h200, as those of one run."""
-    parts = [_read(f"benchmark_{name}_h200") for name in names]
+    """The results of the recordings benchmark_NAME, as those of one run."""
+    parts = [_read(f"benchmark_{name}") for name in names]
     data = dict(parts[0].data)
     data["rows"] = [row for part in parts for row in part.rows]
     data["absent"] = [row for part in parts for row in part.data["absent"]]
@@ -84,11 +84,6 @@ def _read(name: str) -> Results:
     if torch.cuda.is_available():
         file = _measured(record.manifest()[name])
         return Results(json.loads(file.read_text()), "measured here")
-    return recorded(name)
-
-
-def recorded(name: str) -> Results:
-    """The results of a recording, on any machine."""
     entry = record.manifest()[name]
     if not entry.file.exists():
         raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""What the operators are to reach on an H200 in bf16, with nothing in a cache.
+"""What the operators are to reach on an H100 or H200 in bf16, with nothing in a cache.
 
 The pages on benchmarks draw these beside what was measured.
 """

@@ -12,20 +12,22 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                                 int64_t hidden, double eps, void* stream) {
   using acc_t = accumulate_t<scalar_t>;
   using Added = Residual<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
-  const bool aligned = hidden % kWidth == 0 && is_vector_aligned(weight) &&
-                       rows_are_aligned(input, input_stride, rows) &&
-                       rows_are_aligned(residual, residual_stride, rows) &&
-                       rows_are_aligned(output, hidden, rows) &&
-                       rows_are_aligned(sum, hidden, rows);
-  const auto [kernel, block] =
-      aligned ? rms_norm_form<scalar_t, weight_t, true, Added>(rows, hidden, weight)
-              : rms_norm_form<scalar_t, weight_t, false, Added>(rows, hidden, weight);
-  kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
-      input, input_stride, Added{residual, residual_stride, sum}, weight, output,
-      hidden, rrms, rows, hidden, acc_t(1) / static_cast<acc_t>(hidden),
-      static_cast<acc_t>(eps), what_to_keep(2 * rows * hidden * sizeof(scalar_t)));
-  return launch_error();
+  const auto launch = [&]<int kWidth, bool kAligned>() {
+    const auto [kernel, block] =
+        rms_norm_form<scalar_t, weight_t, kWidth, kAligned, Added>(rows, hidden,
+                                                                   weight);
+    kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
+        input, input_stride, Added{residual, residual_stride, sum}, weight, output,
+        hidden, rrms, rows, hidden, acc_t(1) / static_cast<acc_t>(hidden),
+        static_cast<acc_t>(eps), what_to_keep(2 * rows * hidden * sizeof(scalar_t)));
+    return launch_error();
+  };
+  return with_width<scalar_t>(hidden,
+                              {alignment_of(input, input_stride, rows, hidden),
+                               alignment_of(residual, residual_stride, rows, hidden),
+                               alignment_of(output, hidden, rows, hidden),
+                               alignment_of(sum, hidden, rows, hidden)},
+                              weight, launch);
 }
 // [/launch]
 

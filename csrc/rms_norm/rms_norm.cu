@@ -7,7 +7,7 @@
 namespace opbook {
 
 // [launch]
-template <typename scalar_t, typename weight_t, bool kAligned>
+template <typename scalar_t, typename weight_t, int kWidth, bool kAligned>
 const char* launch_rows(const scalar_t* input, int64_t input_stride,
                         const weight_t* weight, scalar_t* output, int64_t output_stride,
                         accumulate_t<scalar_t>* rrms, int64_t rows, int64_t hidden,
@@ -16,11 +16,10 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
 #if defined(OPBOOK_CLUSTERS)
-  constexpr int kWidth = kElements<scalar_t>;
   const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
-  const auto cluster_kernel = rms_norm_cluster_kernel<scalar_t, weight_t, kAligned>;
-  if (vectors > 2 * kMaxThreads &&
-      vectors <= kClusterKept * kClusterThreads * kClusterBlocks &&
+  const auto cluster_kernel =
+      rms_norm_cluster_kernel<scalar_t, weight_t, kWidth, kAligned>;
+  if (vectors > 2 * kMaxThreads && vectors <= kClusterVectors &&
       has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     ClusterLaunch<kClusterBlocks> launch(
@@ -37,7 +36,8 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
   }
 #endif
   const auto [kernel, block] =
-      rms_norm_form<scalar_t, weight_t, kAligned, NoResidual>(rows, hidden, weight);
+      rms_norm_form<scalar_t, weight_t, kWidth, kAligned, NoResidual>(rows, hidden,
+                                                                      weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, NoResidual{}, weight, output, output_stride, rrms, rows,
       hidden, inverse_hidden, static_cast<acc_t>(eps), keep);
@@ -49,14 +49,15 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
                             const weight_t* weight, scalar_t* output,
                             int64_t output_stride, accumulate_t<scalar_t>* rrms,
                             int64_t rows, int64_t hidden, double eps, void* stream) {
-  constexpr int kWidth = kElements<scalar_t>;
-  const bool aligned = hidden % kWidth == 0 && is_vector_aligned(weight) &&
-                       rows_are_aligned(input, input_stride, rows) &&
-                       rows_are_aligned(output, output_stride, rows);
-  const auto launch = aligned ? launch_rows<scalar_t, weight_t, true>
-                              : launch_rows<scalar_t, weight_t, false>;
-  return launch(input, input_stride, weight, output, output_stride, rrms, rows, hidden,
-                eps, stream);
+  return with_width<scalar_t>(
+      hidden,
+      {alignment_of(input, input_stride, rows, hidden),
+       alignment_of(output, output_stride, rows, hidden)},
+      weight, [&]<int kWidth, bool kAligned>() {
+        return launch_rows<scalar_t, weight_t, kWidth, kAligned>(
+            input, input_stride, weight, output, output_stride, rrms, rows, hidden, eps,
+            stream);
+      });
 }
 // [/launch]
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <type_traits>
 
 #include "../columns.h"
@@ -226,6 +227,9 @@ using LongRows = Form<4, kMaxThreads, 1>;
 constexpr int kLongRowsThreads = 1152;  // fit an sm_90 at once
 using ManyLongRows = Form<8, 256, 3, 1024>;
 using AnyRows = Form<0, kMaxThreads, 1>;
+// Rows that are aligned to half a vector or a quarter take vectors of that size.
+using HalfVectors = Form<6, 256, 5>;
+using QuarterVectors = Form<9, 128, 10>;
 
 // Whether the weight takes more registers than the input, or a sum more than one.
 template <typename scalar_t, typename weight_t>
@@ -247,9 +251,9 @@ constexpr int blocks_at_least() {
 }
 
 // Where the registers have room for the weight, it is loaded before the sum is known.
-template <typename Form, typename scalar_t, typename weight_t>
+template <typename Form, typename weight_t, int kWidth>
 constexpr bool loads_weight_first() {
-  return Form::kKept <= (is_wide<scalar_t, weight_t>() ? 2 : 4);
+  return Form::kKept * kWidth * sizeof(weight_t) <= 64;
 }
 // [/form]
 
@@ -265,8 +269,8 @@ struct Residual {
 struct NoResidual {};
 // [/residual]
 
-template <typename Form, typename scalar_t, typename weight_t, bool kAligned,
-          typename Added>
+template <typename Form, typename scalar_t, typename weight_t, int kWidth,
+          bool kAligned, typename Added>
 __global__ void __launch_bounds__(
     Form::kThreads, (blocks_at_least<Form, scalar_t, weight_t, kAligned>()))
     rms_norm_kernel(const scalar_t* input, int64_t input_stride, Added added,
@@ -275,7 +279,6 @@ __global__ void __launch_bounds__(
                     int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                     accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
 
   __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
@@ -300,7 +303,7 @@ __global__ void __launch_bounds__(
 
   if constexpr (Form::kKept > 0) {
     constexpr bool kWeightFirst =
-        !kAdds && loads_weight_first<Form, scalar_t, weight_t>();
+        !kAdds && loads_weight_first<Form, weight_t, kWidth>();
     KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
         threadIdx.x, blockDim.x, columns);
     kept.load(x, kept.inputs, open, l2);
@@ -402,14 +405,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
+constexpr int kClusterVectors = kClusterKept * kClusterThreads * kClusterBlocks;
 
 // The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
-// two leave 128: for rows that are not aligned, or a weight wider than the input.
-template <typename scalar_t, typename weight_t, bool kAligned>
+// two leave 128, for a weight wider than the input.
+template <typename scalar_t, typename weight_t, int kWidth, bool kAligned>
 __global__ void __launch_bounds__(kClusterThreads,
-                                  !kAligned || sizeof(weight_t) > sizeof(scalar_t) ? 2
-                                                                                   : 3)
+                                  sizeof(weight_t) > sizeof(scalar_t) ? 2 : 3)
     rms_norm_cluster_kernel(const scalar_t* input, int64_t input_stride,
                             const weight_t* __restrict__ weight, scalar_t* output,
                             int64_t output_stride,
@@ -417,7 +420,6 @@ __global__ void __launch_bounds__(kClusterThreads,
                             int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                             accumulate_t<scalar_t> eps, Keep keep) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
 
   __shared__ RowSum<acc_t, kClusterBlocks> row_sum;
   row_sum.start();
@@ -473,13 +475,14 @@ int places(int64_t vectors) {
 }
 
 // Which kernel rows of `hidden` elements take, in which form, and with which block.
-template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
+template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
+          typename Added>
 auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   constexpr bool kAdds = !std::is_empty_v<Added>;
-  constexpr int kWidth = kElements<scalar_t>;
+  constexpr int kBytes = kWidth * sizeof(scalar_t);
   const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const auto in_form = [&]<typename Form>(Form) {
-    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kAligned, Added>,
+    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, kAligned, Added>,
                   block_of<Form>(vectors)};
   };
   // Of rows that begin anywhere, short ones are read in vectors of one element.
@@ -492,6 +495,15 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
         rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, kAligned, Added>;
     return hidden <= kKept * kFew * kFewWidth ? Launch{few, dim3(kFew)}
                                               : Launch{more, dim3(kMore)};
+  }
+  if constexpr (kBytes < kVectorBytes) {
+    constexpr bool kHalf = kBytes == kVectorBytes / 2;
+    using Narrow = std::conditional_t<kHalf, HalfVectors, QuarterVectors>;
+    const bool is_full = 5 * vectors >= 4 * places<Narrow>(vectors);
+    if (vectors <= Narrow::kVectors && (kHalf || is_full)) return in_form(Narrow{});
+    if (kHalf && vectors <= LongRows::kVectors) return in_form(LongRows{});
+    return rms_norm_form<scalar_t, weight_t, kElements<scalar_t>, false, Added>(
+        rows, hidden, has_weight);
   }
   const bool is_short = vectors <= ShortRows::kVectors;
   if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
@@ -508,6 +520,28 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   }
   if (is_short) return in_form(ShortRows{});
   return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
+}
+
+// Calls launch<kWidth, kAligned>() with the widest vector that all rows are aligned to,
+// or for rows that begin anywhere, which is faster where a row has too many narrow
+// vectors. `alignments` has those of the matrices.
+template <typename scalar_t, typename Launch>
+const char* with_width(int64_t hidden, std::initializer_list<int> alignments,
+                       const void* weight, const Launch& launch) {
+  constexpr int kWidth = kElements<scalar_t>, kHalf = kWidth / 2, kQuarter = kWidth / 4;
+  const int bytes = is_vector_aligned(weight) ? std::min(alignments) : 1;
+  if (bytes == kVectorBytes) return launch.template operator()<kWidth, true>();
+  if constexpr (kHalf > 1) {
+    if (bytes == kVectorBytes / 2 && hidden <= kClusterVectors * kHalf) {
+      return launch.template operator()<kHalf, true>();
+    }
+  }
+  if constexpr (kQuarter > 1) {
+    if (bytes == kVectorBytes / 4 && hidden <= QuarterVectors::kVectors * kQuarter) {
+      return launch.template operator()<kQuarter, true>();
+    }
+  }
+  return launch.template operator()<kWidth, false>();
 }
 
 #endif  // OPBOOK_GPU_COMPILER

@@ -46,14 +46,6 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# This is the recording of an H100, which drew other shapes:
-
-h100 = results.recorded("benchmark_rms_norm_backward_h100")
-print(h100)
-print(charts.summary(h100, *TASKS))
-charts.behind_table(h100, *TASKS)
-
-# %%
 # The times, with a line from each median to the 95th percentile:
 
 medians = results.by_contender(rows, lambda row: row["median"])
@@ -80,6 +72,4 @@ for task in TASKS:
 # %%
 # .. dropdown:: What the run printed
 #
-#    .. recorded:: benchmark_rms_norm_backward_h200
-#
-#    .. recorded:: benchmark_rms_norm_backward_h100
+#    .. recorded:: benchmark_rms_norm_backward

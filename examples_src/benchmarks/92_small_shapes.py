@@ -83,7 +83,7 @@ charts.time_table(rms_norm, shapes, "forward", "backward")
 # ``ncu`` counts these in several runs of a kernel, and no two are alike. Read them as
 # rough parts. The rest of the time is the instructions themselves, and other waits.
 #
-# .. recorded:: few_rows_h200
+# .. recorded:: few_rows
 #
 # The last lines check the clock. In a turn, each contender is called once, and these
 # lines time one call at eight places of a turn: *queued* if Python launches the whole

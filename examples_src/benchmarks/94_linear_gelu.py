@@ -77,7 +77,7 @@ charts.ratio_table(linear_gelu)
 # the number of instructions grows, and the tensor cores, hardly ever idle before, are
 # so more often.
 #
-# .. recorded:: linear_gelu_ncu_h200
+# .. recorded:: linear_gelu_ncu
 
 # %%
 # All results against fp64, gradients included. The unit is the last place of the
@@ -93,4 +93,4 @@ print(linear_gelu.absent())
 # %%
 # .. dropdown:: What the run printed
 #
-#    .. recorded:: benchmark_linear_gelu_h200
+#    .. recorded:: benchmark_linear_gelu

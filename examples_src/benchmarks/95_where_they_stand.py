@@ -23,10 +23,12 @@ import results
 rms_norm = results.read("rms_norm", "rms_norm_backward")
 linear_gelu = results.read("linear_gelu")
 print(rms_norm)
+print(linear_gelu)
 
 # %%
-# The roof has two parts, both measured. To the left a copy is the limit, to the right a
-# matrix product of the vendor's library.
+# The roof has two parts, both measured. To the left a copy is the limit, and to the
+# right a matrix product of the vendor's library, which belongs to the recording of
+# ``linear_gelu``.
 
 bandwidth = rms_norm.data["copy"] * 1e6
 rate = linear_gelu.data["products"]["bfloat16"] * 1e6

@@ -41,7 +41,7 @@ def made_up(*rows: dict, absent: tuple = ()) -> results.Results:
     ids=["fresh", "command", "source", "new-source"],
 )
 def test_stale_recording_is_labelled(tmp_path, monkeypatch, change, is_stale):
-    entry = record.Entry("benchmark_toy_h200", "measure", (SOURCE,))
+    entry = record.Entry("benchmark_toy", "measure", (SOURCE,))
     monkeypatch.setattr(record, "manifest", lambda: {entry.name: entry})
     monkeypatch.setattr(record, "RECORDINGS", tmp_path)
     monkeypatch.setattr(results.torch.cuda, "is_available", lambda: False)
@@ -67,7 +67,7 @@ def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monke
 
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(record, "ROOT", tmp_path)
-    entry = record.Entry("benchmark_toy_h200", "measure", (source.name,))
+    entry = record.Entry("benchmark_toy", "measure", (source.name,))
     monkeypatch.setattr(record, "manifest", lambda: {entry.name: entry})
     monkeypatch.setattr(results.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(results.subprocess, "run", run)
@@ -84,7 +84,7 @@ def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monke
 def test_several_recordings_are_read_as_one(tmp_path, monkeypatch):
     entries = {}
     for name, copy in (("one", 2), ("two", 3)):
-        entry = record.Entry(f"benchmark_{name}_h200", "measure", ())
+        entry = record.Entry(f"benchmark_{name}", "measure", ())
         data = made_up(row(name, 1)).data | {"copy": copy, "seed": copy}
         entries[entry.name] = entry
         recording = {"command": "measure", "date": "2026-01-02", "sources": {}}

@@ -62,7 +62,7 @@ VARIANTS = {
         (f"{FORWARD}.h", "return kWanted < kMost ? kWanted : kMost;", "return 1;")
     ],
     "the weight before the sum": [
-        (f"{FORWARD}.h", "return Form::kKept <= (is_wide", "return -1 > (is_wide")
+        (f"{FORWARD}.h", "return Form::kKept * kWidth", "return false && kWidth")
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "/ kKept, kShortRowThreads)", "/ kKept, 1)"),
@@ -71,6 +71,10 @@ VARIANTS = {
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
     "hints for loads": [PLAIN_LOAD],
     "hints for stores": [PLAIN_STORE],
+    "half and quarter vectors": [
+        (f"{FORWARD}.h", "if constexpr (kHalf > 1)", "if constexpr (false)"),
+        (f"{FORWARD}.h", "if constexpr (kQuarter > 1)", "if constexpr (false)"),
+    ],
     "vectors of rows that begin anywhere": [
         (f"{FORWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
         (f"{BACKWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
@@ -102,7 +106,8 @@ SHAPES = [
     (1, 4096), (16, 4096), (64, 4096), (250, 8192), (777, 3584), (1670, 1152),
     (262144, 128), (100000, 576), (32768, 1024), (32768, 4096), (12345, 7168),
     (8192, 8192), (16384, 5120), (5000, 12288), (4096, 16384), (2048, 32768),
-    (1002, 65536), (67802, 643), (10065, 7503),
+    (1002, 65536), (332655, 522), (10065, 7500), (2000, 20004), (67802, 643),
+    (10065, 7503),
 ]  # fmt: skip
 
 
