@@ -139,7 +139,7 @@ FORM = """
 namespace opbook {
 using Half = c10::Half;
 template <int kWidth, bool kAligned>
-void name(auto kernel, double* found) {
+void name_form(auto kernel, double* found) {
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
@@ -164,8 +164,8 @@ const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found
       rms_norm_form<Half, Half, kWidth, kAligned, NoResidual>(rows, hidden, has_weight);
   found[0] = block.x;
   found[1] = block.y;
-  name<kWidth, kAligned>(kernel, found);
-  name<8, false>(kernel, found);  // which narrow vectors give way to
+  name_form<kWidth, kAligned>(kernel, found);
+  name_form<8, false>(kernel, found);  // which narrow vectors give way to
   return nullptr;
 }
 const char* launch_form(int64_t rows, int64_t hidden, int64_t has_weight, int64_t width,
