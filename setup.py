@@ -126,15 +126,16 @@ def operators() -> dict:
         if DEBUG and torch.version.cuda:
             device.append("-G")
         compile_args["nvcc"] = [*device, "-std=c++20"]
-        if not torch.cuda.is_available():
-            # Without a visible GPU torch has no architecture to default to.
-            os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")
         if torch.version.cuda:
             home = toolchain.cuda_home()
             library_dirs = [str(toolchain.cudart(home))]
-            if not torch.cuda.is_available():
+        if not torch.cuda.is_available():
+            # Without a visible GPU torch has no architecture to default to.
+            if torch.version.cuda:
                 known = toolchain.architectures(toolchain.find("nvcc"))
                 os.environ.setdefault("TORCH_CUDA_ARCH_LIST", known)
+            else:
+                os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")
     extension = make(
         "opbook._C",
         [str(source) for source in sources(gpu)],

@@ -51,11 +51,4 @@ inline bool is_vector_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 
-// Whether every row of a matrix begins on a 16-byte boundary.
-template <typename scalar_t>
-bool rows_are_aligned(const scalar_t* data, int64_t stride, int64_t rows) {
-  return is_vector_aligned(data) &&
-         (rows == 1 || stride * sizeof(scalar_t) % kVectorBytes == 0);
-}
-
 }  // namespace opbook

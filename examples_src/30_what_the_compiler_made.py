@@ -89,15 +89,15 @@ for target, compiled in code.items():
 #
 # - All kernels sum the values of each warp.
 # - All but those for few rows sum the warps' sums by shuffles, too.
-# - All but those for few rows and for long rows (``cluster``, ``Form<8, ...>``) have a
-#   third sum, for rows that are shorter than a warp.
+# - All but those for few rows and for a cluster have a third sum, for rows that are
+#   shorter than a warp.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
     for kernel in aligned(compiled.kernels):
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
-            long_rows = re.search("cluster|Form<8", kernel.name)
+            long_rows = "cluster" in kernel.name
             sums = 1 if "few_rows" in kernel.name else 2 if long_rows else 3
             assert kernel.shuffles == sums * steps * words
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
@@ -135,10 +135,9 @@ for target, compiled in code.items():
 
 # %%
 # Registers decide how many threads fit on a chip at once. A thread of a block of 1024
-# may take 64 registers on the NVIDIA chip, and 128 on the AMD chip. The forms with two,
-# three and eight vectors have blocks of 256 threads at most. Two and three vectors are
-# for short rows: their launch bounds hold them to fewer registers, so that many rows
-# fit. A thread that keeps eight vectors of a long row may take more.
+# may take 64 registers on the NVIDIA chip, and 128 on the AMD chip. The forms with two
+# and three vectors are for short rows and have blocks of 256 threads at most: their
+# launch bounds hold them to fewer registers, so that many rows fit.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")

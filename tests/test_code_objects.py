@@ -81,11 +81,6 @@ def faults(code: codeobjects.CodeObject, target: str) -> list[str]:
     return found
 
 
-def has_rows_to_itself(function: str, numbers: list[int]) -> bool:
-    """Whether the form is for long rows, which do not share a block."""
-    return function == "rms_norm_kernel" and numbers[3] > 0
-
-
 def shares_a_row(function: str, numbers: list[int]) -> bool:
     """Whether a cluster of blocks shares a row."""
     is_backward = function == "rms_norm_backward_kernel"
@@ -105,10 +100,8 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
     steps *= 2 if types[:1] == ["double"] else 1
     found = []
-    if needs:
-        reductions = needs.reductions - has_rows_to_itself(function, numbers)
-        if kernel.shuffles != reductions * steps:
-            found.append(f"{kernel.shuffles} shuffles, not {reductions * steps}")
+    if needs and kernel.shuffles != needs.reductions * steps:
+        found.append(f"{kernel.shuffles} shuffles, not {needs.reductions * steps}")
     if kernel.shuffles % steps:
         found.append(f"{kernel.shuffles} shuffles leave a warp's sum unfinished")
     extra_barriers = kernel.barriers - needs.barriers if needs else 0

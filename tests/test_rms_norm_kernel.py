@@ -155,7 +155,7 @@ void name_form(auto kernel, double* found) {
           Form::kKept * kWidth, 1, Form::kThreads),
      ...);
   };
-  any.template operator()<ShortRows, ThirdRows, LongRows, ManyLongRows, AnyRows>();
+  any.template operator()<ShortRows, ThirdRows, LongRows, AnyRows>();
   any.template operator()<HalfVectors, QuarterVectors>();
 }
 template <int kWidth, bool kAligned>

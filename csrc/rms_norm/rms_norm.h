@@ -199,15 +199,12 @@ struct KeptRow {
 // [form]
 // How a row is spread over the threads of a block. A multiprocessor is to have room for
 // kBlocks blocks of kThreads threads, which decides how many registers a thread gets.
-template <int kKeptVectors, int kMostThreads, int kLeastBlocks, int kShorterRows = 0>
+template <int kKeptVectors, int kMostThreads, int kLeastBlocks>
 struct Form {
   static constexpr int kKept = kKeptVectors;  // by a thread; 0: the row is read twice
   static constexpr int kThreads = kMostThreads;
   static constexpr int kBlocks = kLeastBlocks;
   static constexpr int kVectors = kKept * kThreads;  // of the longest row
-  static constexpr int kLongerThan = kShorterRows;   // vectors of the shortest row
-  // Code for rows that share a block takes registers.
-  static constexpr bool kShares = kLongerThan == 0;
 };
 
 // Threads that a multiprocessor has room for, in device code.
@@ -224,8 +221,6 @@ constexpr int kShortRowThreads = 128;  // rows share a block of at most so many
 using ShortRows = Form<2, 256, 8>;
 using ThirdRows = Form<3, 256, 6>;  // where less of it stays empty
 using LongRows = Form<4, kMaxThreads, 1>;
-constexpr int kLongRowsThreads = 1152;  // fit an sm_90 at once
-using ManyLongRows = Form<8, 256, 3, 1024>;
 using AnyRows = Form<0, kMaxThreads, 1>;
 // Rows that are aligned to half a vector or a quarter take vectors of that size.
 using HalfVectors = Form<6, 256, 5>;
@@ -282,7 +277,7 @@ __global__ void __launch_bounds__(
   constexpr bool kAdds = !std::is_empty_v<Added>;
 
   __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
-  const int64_t row = Form::kShares ? row_of_thread() : row_of_block();
+  const int64_t row = row_of_thread();
   // Threads past the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
@@ -294,9 +289,8 @@ __global__ void __launch_bounds__(
   }
   const L2Cache l2(keep);
   const auto scale_of_row = [&](acc_t sum_of_squares) {
-    const acc_t sum = Form::kShares ? sum_of_row(sum_of_squares, partial)
-                                    : sum_of_whole_warps(sum_of_squares, partial);
-    const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
+    const acc_t scale =
+        reciprocal_rms(sum_of_row(sum_of_squares, partial) * inverse_hidden, eps);
     if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
     return scale;
   };
@@ -486,7 +480,7 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
                   block_of<Form>(vectors)};
   };
   // Of rows that begin anywhere, short ones are read in vectors of one element.
-  constexpr int kKept = kFewRowsKept<Added>, kMore = 1024 / kKept;
+  constexpr int kKept = kFewRowsKept<Added>, kMore = 512;
   constexpr int kFew = kAligned ? kMore / 2 : kMore, kFewWidth = kAligned ? kWidth : 1;
   if (rows <= kFewRows && has_weight && hidden <= kKept * kMore * kWidth) {
     const auto few =
@@ -501,25 +495,21 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
     using Narrow = std::conditional_t<kHalf, HalfVectors, QuarterVectors>;
     const bool is_full = 5 * vectors >= 4 * places<Narrow>(vectors);
     if (vectors <= Narrow::kVectors && (kHalf || is_full)) return in_form(Narrow{});
-    if (kHalf && vectors <= LongRows::kVectors) return in_form(LongRows{});
+    if constexpr (kHalf) {
+      if (vectors <= LongRows::kVectors) return in_form(LongRows{});
+    }
     return rms_norm_form<scalar_t, weight_t, kElements<scalar_t>, false, Added>(
         rows, hidden, has_weight);
-  }
-  const bool is_short = vectors <= ShortRows::kVectors;
-  if constexpr (!kAdds) {  // in these forms a residual would not fit the registers
-    if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
-      return in_form(ThirdRows{});
+  } else {
+    const bool is_short = vectors <= ShortRows::kVectors;
+    if constexpr (!kAdds) {  // in this form a residual would not fit the registers
+      if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
+        return in_form(ThirdRows{});
+      }
     }
+    if (is_short) return in_form(ShortRows{});
+    return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
   }
-  if constexpr (!kAdds && kAligned) {
-    const bool leaves_room = kLongRowsThreads % block_of<LongRows>(vectors).x > 0;
-    if (rows > kFewRows && vectors > ManyLongRows::kLongerThan &&
-        vectors <= ManyLongRows::kVectors && leaves_room) {
-      return in_form(ManyLongRows{});
-    }
-  }
-  if (is_short) return in_form(ShortRows{});
-  return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
 }
 
 // Calls launch<kWidth, kAligned>() with the widest vector that all rows are aligned to,
