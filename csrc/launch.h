@@ -47,6 +47,14 @@ bool has_clusters(Kernel kernel) {
          code.ptxVersion >= 90;
 }
 
+// Whether a multiprocessor has room for two blocks of a kernel at a time.
+template <typename Kernel>
+bool fits_twice(Kernel kernel, dim3 block) {
+  int blocks = 0;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block.x * block.y, 0);
+  return blocks >= 2;
+}
+
 // What <<<>>> cannot say: a launch with an attribute.
 struct LaunchWithAttribute {
   cudaLaunchAttribute attribute{};

@@ -15,11 +15,15 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
   using acc_t = accumulate_t<scalar_t>;
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   const Keep keep = what_to_keep(rows * hidden * sizeof(scalar_t));
+  const auto [kernel, block] =
+      rms_norm_form<scalar_t, weight_t, kWidth, kAligned, NoResidual>(rows, hidden,
+                                                                      weight);
 #if defined(OPBOOK_CLUSTERS)
   const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
   const auto cluster_kernel =
       rms_norm_cluster_kernel<scalar_t, weight_t, kWidth, kAligned>;
   if (vectors > 2 * kMaxThreads && vectors <= kClusterVectors &&
+      !(rows > kManyRows && fits_twice(kernel, block)) &&
       has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     ClusterLaunch<kClusterBlocks> launch(
@@ -35,9 +39,6 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
     }
   }
 #endif
-  const auto [kernel, block] =
-      rms_norm_form<scalar_t, weight_t, kWidth, kAligned, NoResidual>(rows, hidden,
-                                                                      weight);
   kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
       input, input_stride, NoResidual{}, weight, output, output_stride, rrms, rows,
       hidden, inverse_hidden, static_cast<acc_t>(eps), keep);

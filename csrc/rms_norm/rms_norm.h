@@ -400,6 +400,9 @@ constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
 constexpr int kClusterVectors = kClusterKept * kClusterThreads * kClusterBlocks;
+// More rows than this are faster without clusters, where two blocks of another kernel
+// fit a multiprocessor. Fewer would leave it half empty at the end.
+constexpr int64_t kManyRows = 1024;
 
 // The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,

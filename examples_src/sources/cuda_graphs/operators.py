@@ -31,8 +31,9 @@ def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
 
 def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
     """Launch on the stream that is current: Triton asks PyTorch for it."""
+    torch._check(output.is_contiguous(), lambda: "expected a contiguous tensor")
     grid = blocks_of(input)
-    scale_kernel[grid](input, output, factor, input.numel(), BLOCK=BLOCK)
+    scale_kernel[grid](input.contiguous(), output, factor, input.numel(), BLOCK=BLOCK)
 
 
 def on_side_stream() -> contextlib.AbstractContextManager:
@@ -55,7 +56,7 @@ def wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> N
 @custom_op("graphs::scale", mutates_args=())
 def scale(input: Tensor, factor: float) -> Tensor:
     """Right: the launch is on the current stream, which the capture records."""
-    output = torch.empty_like(input)
+    output = input.new_empty(input.shape)
     launch_scale(input, output, factor)
     return output
 
@@ -63,7 +64,7 @@ def scale(input: Tensor, factor: float) -> Tensor:
 @custom_op("graphs::scale_aside", mutates_args=())
 def scale_aside(input: Tensor, factor: float) -> Tensor:
     """Wrong: the capture knows nothing of this launch, so no replay repeats it."""
-    output = torch.empty_like(input)
+    output = input.new_empty(input.shape)
     with on_side_stream():
         launch_scale(input, output, factor)
     return output
@@ -72,7 +73,7 @@ def scale_aside(input: Tensor, factor: float) -> Tensor:
 @custom_op("graphs::scale_forked", mutates_args=())
 def scale_forked(input: Tensor, factor: float) -> Tensor:
     """Right: events tie the other stream to the current one, before and after."""
-    output = torch.empty_like(input)
+    output = input.new_empty(input.shape)
     wait(side, here())  # fork: now it is captured too
     with on_side_stream():
         launch_scale(input, output, factor)
@@ -96,7 +97,7 @@ tagged = custom_op("graphs::tagged", _scale_to_one, mutates_args=(), tags=unsafe
 
 @custom_op("graphs::scale_", mutates_args=("input",))
 def scale_(input: Tensor, factor: float) -> None:
-    """Write over the input."""
+    """Write over the input, which must be contiguous."""
     launch_scale(input, input, factor)
 
 
@@ -123,9 +124,9 @@ def dropout_kernel(
 @custom_op("graphs::dropout_by_number", mutates_args=())
 def dropout_by_number(input: Tensor, p: float, seed: int) -> Tensor:
     """Wrong in a graph: the launch keeps the number that it was captured with."""
-    output = torch.empty_like(input)
+    output = input.new_empty(input.shape)
     dropout_kernel[blocks_of(input)](
-        input, output, p, seed, input.numel(), IS_TENSOR=False, BLOCK=BLOCK
+        input.contiguous(), output, p, seed, input.numel(), IS_TENSOR=False, BLOCK=BLOCK
     )
     return output
 
@@ -133,9 +134,9 @@ def dropout_by_number(input: Tensor, p: float, seed: int) -> Tensor:
 @custom_op("graphs::dropout_by_tensor", mutates_args=())
 def dropout_by_tensor(input: Tensor, p: float, seed: Tensor) -> Tensor:
     """Right: the kernel reads the seed from memory each time that it runs."""
-    output = torch.empty_like(input)
+    output = input.new_empty(input.shape)
     dropout_kernel[blocks_of(input)](
-        input, output, p, seed, input.numel(), IS_TENSOR=True, BLOCK=BLOCK
+        input.contiguous(), output, p, seed, input.numel(), IS_TENSOR=True, BLOCK=BLOCK
     )
     return output
 
@@ -150,20 +151,14 @@ def dropout(input: Tensor, p: float) -> Tensor:
 
 
 # [register]
-def _like_input(input: Tensor, *rest) -> Tensor:
-    return torch.empty_like(input)
+def _contiguous(input: Tensor, *rest) -> Tensor:
+    return input.new_empty(input.shape)
 
 
-for op in (
-    scale,
-    scale_aside,
-    scale_forked,
-    waits,
-    tagged,
-    dropout_by_number,
-    dropout_by_tensor,
-):
-    op.register_fake(_like_input)
+for op in (scale, scale_aside, scale_forked, dropout_by_number, dropout_by_tensor):
+    op.register_fake(_contiguous)
+for op in (waits, tagged):
+    op.register_fake(torch.empty_like)
 
 
 def _save(ctx, inputs, output) -> None:
@@ -173,7 +168,7 @@ def _save(ctx, inputs, output) -> None:
 
 def _backward(ctx, grad: Tensor):
     (seed,) = ctx.saved_tensors
-    return dropout_by_tensor(grad.contiguous(), ctx.p, seed), None, None
+    return dropout_by_tensor(grad, ctx.p, seed), None, None
 
 
 dropout_by_tensor.register_autograd(_backward, setup_context=_save)

@@ -32,7 +32,7 @@ def expect(name: str, right: bool, seen: bool, words: str) -> None:
 
 # [capture]
 def captured(function: Callable, *static: Tensor) -> tuple[Callable, Tensor]:
-    """Capture a call; return what replays it, and the tensor that it writes."""
+    """Capture a call; return a function that replays it, and the captured output."""
     warm_up = torch.cuda.Stream()
     warm_up.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(warm_up):  # compiles kernels, which a capture cannot
@@ -41,7 +41,14 @@ def captured(function: Callable, *static: Tensor) -> tuple[Callable, Tensor]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         output = function(*static)
-    return graph.replay, output
+
+    def replay(*new: Tensor) -> None:
+        """Copy to the captured inputs, which this function keeps alive, and replay."""
+        for tensor, value in zip(static, new, strict=False):
+            tensor.copy_(value)
+        graph.replay()
+
+    return replay, output
 
 
 # [/capture]

@@ -141,6 +141,13 @@ def _check(input: Tensor, residual: Tensor, weight: Tensor, group: int) -> None:
         ),
     )
     torch._check(
+        input.dtype == residual.dtype,
+        lambda: (
+            f"{op}: expected input and residual of one dtype, but got "
+            f"{input.dtype} and {residual.dtype}"
+        ),
+    )
+    torch._check(
         list(weight.shape) == [input.shape[-1]],
         lambda: (
             f"{op}: expected weight of shape [{input.shape[-1]}], "

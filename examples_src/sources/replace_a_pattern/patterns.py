@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch._inductor.pattern_matcher import (
+    Match,
     PatternMatcherPass,
     joint_fwd_bwd,
     register_replacement,
@@ -33,6 +34,16 @@ def replace(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 TRACED = {"eps": 0.12345}
 
 
+def fits(match: Match) -> bool:
+    """Whether the operator takes these arguments, and returns the pattern's dtype."""
+    x, weight = (match.kwargs[name].meta["val"] for name in ("x", "weight"))
+    return (
+        weight.shape == x.shape[-1:]
+        and weight.dtype == x.dtype
+        and isinstance(match.kwargs.get("eps", 0.0), float | int)
+    )
+
+
 def pattern(name: str, trace: Callable, search=search, dtype=torch.float32):
     """Trace both functions on small tensors; return a pass with the one pattern."""
     training = trace is joint_fwd_bwd
@@ -42,7 +53,13 @@ def pattern(name: str, trace: Callable, search=search, dtype=torch.float32):
     ]
     found = PatternMatcherPass(pass_name=name)
     register_replacement(
-        search, replace, example, trace, found, scalar_workaround=TRACED
+        search,
+        replace,
+        example,
+        trace,
+        found,
+        extra_check=fits,
+        scalar_workaround=TRACED,
     )
     return found
 
@@ -63,8 +80,8 @@ class Replace(CustomGraphPass):
         self.count += self.pattern.apply(graph)
 
     def uuid(self) -> bytes:
-        """Part of the key of Inductor's cache: another source, another key."""
-        return get_hash_for_files((__file__,))
+        """Part of the key of Inductor's cache: another pattern, another key."""
+        return get_hash_for_files((__file__,), self.pattern.pass_name)
 
 
 def compiled(function: Callable, **passes: Replace) -> Callable:

@@ -151,6 +151,10 @@ def eager(keys, values, key_cache, value_cache, starts, pages, written) -> None:
 def write_nested_(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
     """Take jagged nested tensors: their values, and their offsets as the starts."""
     key_cache, value_cache, pages, written = rest
+    torch._check(
+        keys.lengths() is None and values.lengths() is None,
+        lambda: "write_nested_: expected nested tensors without lengths, so no gaps",
+    )
     starts = keys.offsets().to(torch.int32)
     write_(
         keys.values(), values.values(), key_cache, value_cache, starts, pages, written
