@@ -53,11 +53,11 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 charts.behind_table(rms_norm, *TASKS)
 
 # %%
-# Look at the times beside the ratios. A call of few short rows takes about four
-# microseconds, of which most go to starting and ending a kernel
-# (:doc:`92_small_shapes`), so two tenths of a microsecond are already five percent.
-# Some peers compile a kernel for each length. ``opbook`` has a few kernels for all
-# lengths, and :doc:`/explain/the_library_kernel` says which of them a row takes.
+# Look at the times beside the ratios. A call of few short rows takes some microseconds,
+# of which most go to starting and ending a kernel (:doc:`92_small_shapes`), so a tenth
+# of a microsecond is already two percent. Some peers compile a kernel for each length.
+# ``opbook`` has a few kernels for all lengths, and :doc:`/explain/the_library_kernel`
+# says which of them a row takes.
 #
 # Another GPU has other ratios: where there is one, this script measures instead of
 # reading the recording. The end of this page says which peer could not take part.

@@ -89,12 +89,10 @@ charts.time_table(rms_norm, shapes, "forward", "backward")
 # lines time one call at eight places of a turn: *queued* if Python launches the whole
 # turn at once, *waited for* if it waits for each call before it launches the next. If
 # the time depended on the place, it would depend on which contender comes before. The
-# times of a line differ by less than those of ``neg`` and ``rms_norm``, so the place
-# does not decide which of two kernels is faster.
-#
-# The clock of the benchmarks waits for each call. It also draws the order of each turn
-# by lot, so that no contender always follows the same one, and keeps the last results
-# alive, so that each call writes to another place in memory.
+# times of *queued* can differ by as much as those of ``neg`` and ``rms_norm``, those of
+# *waited for* hardly differ. So the clock of the benchmarks waits for each call. It
+# draws the order of each turn by lot, too, so that no contender always follows the same
+# one, and keeps the last results alive, so that each call writes elsewhere in memory.
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
 # be shortened is the code, and the way to the sum. So few rows have kernels of their

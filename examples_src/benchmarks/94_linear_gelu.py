@@ -54,8 +54,8 @@ charts.shares(by_form(forward), "the fastest matrix product")
 # of the grey marks.
 #
 # These are the cases, tuned and drawn, in which a peer is ahead by more than one
-# percent. In this recording they are short calls, whose times differ more than that
-# from call to call: what the run printed, at the end, has the 95th percentiles.
+# percent. Most of them are short, and their times differ more than that from call to
+# call: what the run printed, at the end, has the 95th percentiles.
 
 charts.behind_table(linear_gelu, *TASKS)
 

@@ -130,7 +130,7 @@ const char* launch_sum_barriers(const float* input, int64_t count, float* partia
 #if defined(__CUDACC__) || defined(__HIPCC__)  // the emulator has no atomics
 
 // [atomic]
-// Right at every size; the order of the additions changes from run to run.
+// No addition is lost. Each one rounds, in an order that changes from run to run.
 __global__ void sum_atomic_kernel(const float* input, int64_t count, float* total) {
   for (int64_t i = first_element(); i < count; i += elements_apart()) {
     atomicAdd(total, input[i]);
