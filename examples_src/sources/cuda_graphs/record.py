@@ -120,8 +120,7 @@ def by_hand(op: Callable) -> float:
     """Capture on ones, replay on fives; the share of elements that are right."""
     x = torch.ones(COUNT, device="cuda")
     replay, output = captured(lambda x: op(x, 2.0), x)
-    x.fill_(5)
-    replay()
+    replay(torch.full_like(x, 5))
     torch.cuda.synchronize()
     return (output == 10).float().mean().item()
 
@@ -290,8 +289,7 @@ def kept_by_hand() -> tuple[float, float]:
     replay, output = captured(lambda x: ops.scale(x, 2.0), x)
     replay()
     kept, copied = output, output.clone()
-    x.fill_(5)
-    replay()
+    replay(torch.full_like(x, 5))
     return kept[0].item(), copied[0].item()
 
 
