@@ -174,6 +174,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   auto& row_sum = shared.row_sum;
   auto& sums = shared.sums;
   row_sum.start();
+  const L2Cache l2(Keep::kAny);
   // Otherwise no sum_chunks_kernel follows.
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
@@ -257,7 +258,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
           dw[k].data[j] += slope * value * scale;
         }
         if (grad_input != nullptr) {
-          columns.store(grad_input + int64_t{row} * hidden, i, dx);
+          columns.store(grad_input + int64_t{row} * hidden, i, dx, l2);
         }
       });
     }
@@ -299,6 +300,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
     scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
     accumulate_t<scalar_t> inverse_hidden) {
+  const L2Cache l2(Keep::kAny);
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
@@ -336,7 +338,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
       if (added != nullptr) result += static_cast<acc_t>(addends.data[j]);
       stored.data[j] = static_cast<scalar_t>(result);
     }
-    columns.store(grad_input + row * hidden, i, stored);
+    columns.store(grad_input + row * hidden, i, stored, l2);
   }
 }
 
