@@ -14,8 +14,8 @@ namespace opbook {
 #if defined(OPBOOK_GPU_COMPILER)
 
 // [early]
-// A kernel calls this as soon as the next kernel may start in the room that is left. It
-// must not, unless the next kernel is one of ours and calls wait_for_kernel_before().
+// When each block of a kernel has called this or ended, a next kernel that EarlyLaunch
+// launches starts in the room that is left. Any other one waits for the kernel's end.
 __device__ inline void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

@@ -33,7 +33,8 @@ namespace starter {
 template <typename T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// e^x and x / y. In fp32 on a GPU they are fast, and wrong in the last few bits.
+// e^x and x / y. In fp32 on a GPU they are fast and less exact. On NVIDIA GPUs, e^x is
+// off by at most 2 + |1.173 x| ulp, and x / y is 0 for a y above 2^126.
 STARTER_HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
 STARTER_HOST_DEVICE inline float fast_exp(float x) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
