@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   if (has_vector) {
     const Input grads = columns.load(grad + row * grad_stride, i, true);
     const Input inputs = columns.load(input + row * input_stride, i, true);
-    if (kAdded && (kAligned || added != nullptr)) {
+    if constexpr (kAdded) {
       addends = columns.load(added + row * hidden, i, true);
     }
     const auto weights = weight_at(columns, weight, i);
@@ -144,8 +144,8 @@ constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is in flight while this one is added up. kAdded, whether
-// `added` may be there, is a constant, because the registers are all taken. For rows
-// that are not aligned, `added` is loaded element by element, as is their weight.
+// `added` is there, is a constant, because the registers are all taken. For rows that
+// are not aligned, `added` is loaded element by element, as is their weight.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
           bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
         const Weight weights = weights_at(k, i);
         Input dx{};
-        if (kAdded && (kAligned || added != nullptr)) {
+        if constexpr (kAdded) {
           dx = columns.load(added + int64_t{row} * hidden, i, false);
         }
         // One loop for both gradients takes fewer registers than two.
