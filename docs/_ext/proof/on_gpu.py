@@ -71,7 +71,8 @@ def section(name: str, recording: dict, page: Path) -> nodes.section:
     title = f"On {device}" if device[0].isdigit() else f"On an {device}"
     shown = nodes.section(ids=[nodes.make_id(title)], names=[title.lower()])
     shown += nodes.title(title, title)
-    words = f"This file, run with {versions(recording)}:"
+    how = "proof.play runs it as Python does, and keeps its figures"
+    words = f"This file, run with {versions(recording)}; {how}:"
     shown += nodes.paragraph(words, words)
     shown.extend(recorded(name, recording))
     if importlib.util.find_spec("matplotlib"):
