@@ -27,7 +27,9 @@ inline Keep what_to_keep(int64_t bytes) {
   return Keep::kAny;
 }
 
-// Loads and stores that tell the L2 cache what to keep, if they are 16 bytes wide.
+// Loads and stores that tell the L2 cache what to keep, if they are 16 bytes wide. They
+// also stay whole: the compiler joins a plain store of a vector with the stores of
+// single elements that another branch has, and makes it one of those.
 class L2Cache {
  public:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(
       if constexpr (kAdds) {
         const scalar_t* residual = added.rows + row * added.stride;
         read = rounded_sums(read, columns.load(residual, i, open));
-        columns.store(added.sum + row * hidden, i, read);
+        columns.store(added.sum + row * hidden, i, read, l2);
       }
       sum_of_squares += squares(columns.only_inside(i, read));
     }

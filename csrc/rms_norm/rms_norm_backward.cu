@@ -55,7 +55,7 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   }
 #if defined(OPBOOK_CLUSTERS)
   const auto kernel = rms_norm_backward_kernel<scalar_t, scalar_t, kBackwardKept,
-                                               kClusterBlocks, !kAligned, kAligned>;
+                                               kClusterBlocks, false, kAligned>;
   if (vectors <= kBackwardKept * kClusterThreads * kClusterBlocks &&
       has_clusters(kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
@@ -115,12 +115,12 @@ const char* launch_rms_norm_backward(
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);
   acc_t* const sums = grad_weight ? partial : nullptr;
   const bool fused = plan.kernel != Kernel::kAnyRow;
-  // For rows that are not aligned one kernel is compiled, whether something is added or
-  // not.
-  const auto kernel_of_both =
-      !aligned ? fused_kernel<scalar_t, weight_t, true, false>(plan.kernel)
-      : added  ? fused_kernel<scalar_t, weight_t, true, true>(plan.kernel)
-               : fused_kernel<scalar_t, weight_t, false, true>(plan.kernel);
+  const auto kernel_of = [&]<bool kAdds>() {
+    return aligned ? fused_kernel<scalar_t, weight_t, kAdds, true>(plan.kernel)
+                   : fused_kernel<scalar_t, weight_t, kAdds, false>(plan.kernel);
+  };
+  const auto kernel_of_both = added ? kernel_of.template operator()<true>()
+                                    : kernel_of.template operator()<false>();
   if (fused && plan.kernel != Kernel::kCluster) {
     kernel_of_both<<<plan.chunks, plan.block, 0, gpu_stream>>>(
         grad, grad_stride, input, input_stride, weight, rrms, added, grad_input, sums,

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   if (has_vector) {
     const Input grads = columns.load(grad + row * grad_stride, i, true);
     const Input inputs = columns.load(input + row * input_stride, i, true);
-    if (kAdded && (kAligned || added != nullptr)) {
+    if constexpr (kAdded) {
       addends = columns.load(added + row * hidden, i, true);
     }
     const auto weights = weight_at(columns, weight, i);
@@ -144,8 +144,8 @@ constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
 // They walk from row to row, and keep their columns' share of the weight's gradient in
 // registers. The next row is in flight while this one is added up. kAdded, whether
-// `added` may be there, is a constant, because the registers are all taken. For rows
-// that are not aligned, `added` is loaded element by element, as is their weight.
+// `added` is there, is a constant, because the registers are all taken. For rows that
+// are not aligned, `added` is loaded element by element, as is their weight.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
           bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
@@ -174,6 +174,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   auto& row_sum = shared.row_sum;
   auto& sums = shared.sums;
   row_sum.start();
+  const L2Cache l2(Keep::kAny);
   // Otherwise no sum_chunks_kernel follows.
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
         const Input inputs = x[k].unpack(), grads = dy[k].unpack();
         const Weight weights = weights_at(k, i);
         Input dx{};
-        if (kAdded && (kAligned || added != nullptr)) {
+        if constexpr (kAdded) {
           dx = columns.load(added + int64_t{row} * hidden, i, false);
         }
         // One loop for both gradients takes fewer registers than two.
@@ -257,7 +258,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
           dw[k].data[j] += slope * value * scale;
         }
         if (grad_input != nullptr) {
-          columns.store(grad_input + int64_t{row} * hidden, i, dx);
+          columns.store(grad_input + int64_t{row} * hidden, i, dx, l2);
         }
       });
     }
@@ -299,6 +300,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
     scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
     accumulate_t<scalar_t> inverse_hidden) {
+  const L2Cache l2(Keep::kAny);
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
@@ -336,7 +338,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
       if (added != nullptr) result += static_cast<acc_t>(addends.data[j]);
       stored.data[j] = static_cast<scalar_t>(result);
     }
-    columns.store(grad_input + row * hidden, i, stored);
+    columns.store(grad_input + row * hidden, i, stored, l2);
   }
 }
 
