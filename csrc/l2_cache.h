@@ -9,51 +9,39 @@ namespace opbook {
 
 // [l2]
 // Which lines NVIDIA's L2 cache evicts last: kAny, none in particular; kResults, those
-// that the kernel writes, so that the next kernel finds more of them in the cache;
-// kAll, those that it reads or writes.
-enum class Keep { kAny, kResults, kAll };
+// that the kernel writes, so that the next kernel finds more of them in the cache.
+enum class Keep { kAny, kResults };
 
-// What is best for a kernel that reads `bytes` and writes as many. Results that fit the
-// cache need no help; the bounds are measured.
+// What is best for a kernel that writes `bytes`. Results that fit the cache need no
+// help.
 inline Keep what_to_keep(int64_t bytes) {
 #if defined(__CUDACC__) && !defined(__HIP__)
   int device = 0, cache = 0;
   if (cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess) {
-    if (2 * bytes >= 3 * int64_t{cache}) return Keep::kAll;
-    if (bytes > cache) return Keep::kResults;
+      cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess &&
+      bytes > cache) {
+    return Keep::kResults;
   }
 #endif
   return Keep::kAny;
 }
 
-// Loads and stores that tell the L2 cache what to keep, if they are 16 bytes wide. They
-// also stay whole: the compiler joins a plain store of a vector with the stores of
-// single elements that another branch has, and makes it one of those.
+// Stores that tell the L2 cache what to keep, if they are 16 bytes wide. They also stay
+// whole: the compiler joins a plain store of a vector with the stores of single
+// elements that another branch has, and makes it one of those.
 class L2Cache {
  public:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  __device__ explicit L2Cache(Keep keep)
-      : loads_(policy(keep == Keep::kAll)), stores_(policy(keep != Keep::kAny)) {}
+  __device__ explicit L2Cache(Keep keep) {
+    if (keep == Keep::kResults) {
+      asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy_));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
+    }
+  }
 #else
   __device__ explicit L2Cache(Keep) {}
 #endif
-
-  template <typename Elements>
-  __device__ Packed<Elements> load(const Packed<Elements>* from) const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if constexpr (sizeof(Elements) == kVectorBytes) {
-      Packed<Elements> packed;
-      uint32_t* words = packed.words;
-      asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "l"(from), "l"(loads_)
-                   : "memory");
-      return packed;
-    }
-#endif
-    return *from;
-  }
 
   template <typename Elements>
   __device__ void store(Elements* to, Elements elements) const {
@@ -63,27 +51,20 @@ class L2Cache {
       const uint32_t* words = packed.words;
       asm volatile(
           "st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
-          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "l"(stores_)
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "l"(policy_)
           : "memory");
       return;
     }
 #endif
     *to = elements;
+#if defined(__HIP_DEVICE_COMPILE__)
+    asm volatile("" ::: "memory");
+#endif
   }
 
  private:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  __device__ static uint64_t policy(bool last) {
-    uint64_t policy;
-    if (last) {
-      asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-    }
-    return policy;
-  }
-
-  uint64_t loads_, stores_;
+  uint64_t policy_;
 #endif
 };
 // [/l2]

@@ -41,6 +41,8 @@ class Needs(NamedTuple):
     wide_loads: int  # at least, where the instantiation is vectorized
     kept_loads: int = 0  # instead, for each vector that a thread keeps, if it keeps any
     repeats: bool = False  # barriers in a loop, which a compiler may unroll
+    # 16-byte stores, where rows begin anywhere: at least, for each kept vector if any
+    wide_stores: int = 1
 
 
 # By name, and by the first two numbers among the template arguments where they matter.
@@ -51,16 +53,23 @@ NEEDS = {
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
-    "rms_norm_cluster_kernel": Needs(2, barriers=1, wide_loads=12, repeats=True),
+    "rms_norm_cluster_kernel": Needs(
+        2, barriers=1, wide_loads=12, repeats=True, wide_stores=4
+    ),
     "rms_norm_backward_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     # Short rows, long ones, and those of a cluster.
-    "rms_norm_backward_kernel 2 1": Needs(1, barriers=2, wide_loads=6),
-    "rms_norm_backward_kernel 4 1": Needs(2, barriers=3, wide_loads=12, repeats=True),
-    "rms_norm_backward_kernel 4 8": Needs(2, barriers=1, wide_loads=12, repeats=True),
+    "rms_norm_backward_kernel 2 1": Needs(1, barriers=2, wide_loads=6, wide_stores=4),
+    "rms_norm_backward_kernel 4 1": Needs(
+        2, barriers=3, wide_loads=12, repeats=True, wide_stores=8
+    ),
+    "rms_norm_backward_kernel 4 8": Needs(
+        2, barriers=1, wide_loads=12, repeats=True, wide_stores=8
+    ),
     "rms_norm_input_gradient_kernel": Needs(reductions=2, barriers=1, wide_loads=12),
 }
-# A load of one byte from global memory, as SASS or AMD ISA.
+# From and to global memory, as SASS or AMD ISA.
 BYTE_LOAD = re.compile(r"LDG\S*\.[US]8\b|load_(?:d16_)?(?:hi_)?(?:[us]byte|[ui]8)")
+WIDE_STORE = re.compile(r"STG\S*\.128\b|global_store_(?:dwordx4|b128)\b")
 
 
 def chip_of(target: str) -> Chip:
@@ -131,6 +140,12 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     if needs and not is_aligned and not by_element:
         if not kernel.wide_loads and sizes[0] == 2:
             found.append("no 16-byte loads of the vectors inside a row")
+        wide_stores = needs.wide_stores
+        if needs.kept_loads and numbers[0]:
+            wide_stores *= numbers[0]
+        stores = len(WIDE_STORE.findall(listing))
+        if stores < wide_stores and sizes[0] == 2:
+            found.append(f"{stores} 16-byte stores, not {wide_stores}")
     elif needs:
         wide = not by_element and (bool(flags) or sizes[0] * numbers[-1] == 16)
         kept_loads = needs.kept_loads + ("Residual" in arguments)

@@ -23,7 +23,7 @@ const char* launch_rows(const scalar_t* input, int64_t input_stride,
   const auto cluster_kernel =
       rms_norm_cluster_kernel<scalar_t, weight_t, kWidth, kAligned>;
   if (vectors > 2 * kMaxThreads && vectors <= kClusterVectors &&
-      !(rows > kManyRows && fits_twice(kernel, block)) &&
+      !(rows > kRowsWithoutClusters && fits_twice(kernel, block)) &&
       has_clusters(cluster_kernel)) {
     const int64_t share = (vectors + kClusterBlocks - 1) / kClusterBlocks;
     ClusterLaunch<kClusterBlocks> launch(

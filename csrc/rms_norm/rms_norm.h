@@ -150,12 +150,9 @@ struct KeptRow {
     for_each_kept<kKept>(first, step, vectors, body);
   }
 
-  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool open,
-                       const L2Cache& l2) const {
+  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool open) const {
     if (kAligned || open) {
-      for_each([&](int k, int i) {
-        loaded[k] = l2.load(reinterpret_cast<const Packed<Input>*>(columns.at(row, i)));
-      });
+      for_each([&](int k, int i) { loaded[k] = pack(*columns.at(row, i)); });
     } else {
       for_each([&](int k, int i) { loaded[k] = pack(columns.elements(row, i)); });
     }
@@ -172,7 +169,7 @@ struct KeptRow {
   __device__ void add(const scalar_t* residual, scalar_t* sum, bool open,
                       const L2Cache& l2) {
     Packed<Input> residuals[kKept];
-    load(residual, residuals, open, l2);
+    load(residual, residuals, open);
     for_each([&](int k, int i) {
       const Input rounded = rounded_sums(inputs[k].unpack(), residuals[k].unpack());
       columns.store(sum, i, rounded, l2);
@@ -300,7 +297,7 @@ __global__ void __launch_bounds__(
         !kAdds && loads_weight_first<Form, weight_t, kWidth>();
     KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
         threadIdx.x, blockDim.x, columns);
-    kept.load(x, kept.inputs, open, l2);
+    kept.load(x, kept.inputs, open);
     if (kWeightFirst) kept.load_weight(weight);
     if constexpr (kAdds) {
       kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
@@ -402,7 +399,7 @@ constexpr int kClusterKept = 4;
 constexpr int kClusterVectors = kClusterKept * kClusterThreads * kClusterBlocks;
 // More rows than this are faster without clusters, where two blocks of another kernel
 // fit a multiprocessor. Fewer would leave it half empty at the end.
-constexpr int64_t kManyRows = 1024;
+constexpr int64_t kRowsWithoutClusters = 1024;
 
 // The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
@@ -433,7 +430,7 @@ __global__ void __launch_bounds__(kClusterThreads,
   const auto load = [&](int64_t row, auto* loaded) {
     const bool open =
         columns.is_open(input, row, rows, input_stride) && input != output;
-    kept.load(input + row * input_stride, loaded, open, l2);
+    kept.load(input + row * input_stride, loaded, open);
   };
   load(row, kept.inputs);  // there are no more clusters than rows
   kept.load_weight(weight);

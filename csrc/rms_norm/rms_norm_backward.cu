@@ -105,11 +105,12 @@ const char* launch_rms_norm_backward(
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   const auto gpu_stream = static_cast<gpuStream_t>(stream);
-  const bool aligned = is_vector_aligned(weight) && is_vector_aligned(added) &&
-                       is_vector_aligned(grad_input) && is_vector_aligned(partial) &&
-                       is_vector_aligned(grad_weight) &&
-                       alignment_of(grad, grad_stride, rows, hidden) == kVectorBytes &&
-                       alignment_of(input, input_stride, rows, hidden) == kVectorBytes;
+  const bool aligned =
+      is_vector_aligned(weight) && is_vector_aligned(added) &&
+      is_vector_aligned(grad_input) && is_vector_aligned(partial) &&
+      is_vector_aligned(grad_weight) &&
+      std::min(alignment_of(grad, grad_stride, rows, hidden),
+               alignment_of(input, input_stride, rows, hidden)) == kVectorBytes;
   const Plan plan = aligned ? plan_for<scalar_t, true>(rows, hidden)
                             : plan_for<scalar_t, false>(rows, hidden);
   const acc_t inverse_hidden = acc_t(1) / static_cast<acc_t>(hidden);

@@ -56,12 +56,7 @@ VARIANTS = {
         (f"{BACKWARD}.cu", "(threads_of_row, kSharedThreads)", "(threads_of_row, 1)"),
     ],
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
-    "hints for loads": [("l2_cache.h", "keep == Keep::kAll", "false")],
-    "hints for stores": [("l2_cache.h", "keep != Keep::kAny", "false")],
-    "loads in the order of the source": [
-        ("l2_cache.h", 'asm volatile("ld.', 'asm("ld.'),
-        ("l2_cache.h", ': "memory");\n      return packed', ");\n      return packed"),
-    ],
+    "hints for stores": [("l2_cache.h", "keep == Keep::kResults", "false")],
     "half and quarter vectors": [
         (f"{FORWARD}.h", "if constexpr (kHalf > 1)", "if constexpr (false)"),
         (f"{FORWARD}.h", "if constexpr (kQuarter > 1)", "if constexpr (false)"),
