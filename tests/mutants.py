@@ -128,11 +128,11 @@ class Copy:
             return "killed", f"{crashed[1]}::{crashed[2]} (signal {-done.returncode})"
         return "broken", f"pytest ended with {done.returncode}: {output[-300:]}"
 
-    def check_unbroken(self, files: list[str]) -> str:
+    def check_unbroken(self, tests: list[str]) -> str:
         """Run the tests without a fault; return what is wrong."""
         if error := self._build():
             return f"the library does not compile: {error}"
-        status, by = self.run_tests(files, timeout=10 * TIMEOUT)
+        status, by = self.run_tests(tests, timeout=10 * TIMEOUT)
         return "" if status == "survived" else f"fails without a fault: {by}"
 
     def _build(self, holds_fault: bool = False) -> str:
@@ -205,9 +205,9 @@ def run(mutants: list[Mutant], folder: Path) -> tuple[list[Verdict], str]:
     def check_unbroken() -> str:
         copy = copies.get()
         arguments = {each for mutant in mutants for each in mutant.arguments()}
-        files = {each.partition("::")[0] for each in arguments if "tests/" in each}
+        tests = {each for each in arguments if "tests/" in each}
         try:
-            return copy.check_unbroken(sorted(files))
+            return copy.check_unbroken(sorted(tests))
         finally:
             copies.put(copy)
 

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import opbook
 from called import Called
+from opbook.forward_mode import register_autograd
 from opbook.overrides import override
 
 
@@ -198,6 +199,14 @@ def test_what_left_torch_func_keeps_its_gradient(device):
     output = torch.nn.functional.rms_norm(2 * x, (8,), weight)
     expected = torch.autograd.grad(output.sum(), (x, weight))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["Tensor[] x", "Tensor?[] x", "*, Tensor x"])
+def test_arguments_that_would_lose_their_gradient_are_refused(kind):
+    with torch.library._scoped_library("unfit", "FRAGMENT") as library:
+        library.define(f"operator({kind}) -> Tensor")
+        with pytest.raises(ValueError, match=r"unfit::operator: .* takes no"):
+            register_autograd("unfit::operator", None)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit", "ignore:.*jit.trace")

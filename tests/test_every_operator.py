@@ -115,6 +115,15 @@ def test_what_nobody_differentiates_is_computed_in_forward_mode(device, name):
 
 
 @every_operator
+def test_forward_mode_of_vmap_is_refused_by_name(device, name):
+    if name == "rms_norm_":
+        pytest.skip("vmap itself refuses what returns nothing")
+    x = matrix(device)[None]
+    with pytest.raises(NotImplementedError, match=f"{name} has no forward-mode"):
+        torch.func.jvp(torch.vmap(CALLS[name]), (x,), (x,))
+
+
+@every_operator
 def test_compiled_forward_mode_is_refused_by_name(device, fresh_compiler, name):
     def tangents(x):
         return torch.func.jvp(CALLS[name], (x,), (x,))[1]

@@ -41,9 +41,7 @@ charts.shares(results.by_contender(rows, rms_norm.share), "the fastest copy")
 # where three are enough, and stays below three fifths of the line.
 #
 # These are all cases, tuned and drawn, in which a peer is ahead by more than one
-# percent. The ratio is the time of ``opbook`` over that of the best peer. Unlike its
-# forward kernels, those for the gradients have no vectors of 8 or 4 bytes, so they are
-# far behind where long rows begin at multiples of these:
+# percent. The ratio is the time of ``opbook`` over that of the best peer:
 
 charts.behind_table(rms_norm, *TASKS)
 

@@ -22,6 +22,8 @@ def register_autograd(
 ) -> Callable:
     """Register a gradient, as :func:`torch.library.register_autograd` does.
 
+    The operator's arguments are single tensors or plain values, all positional.
+
     Args:
         name: With namespace: ``"opbook::add_one"``. A ``custom_op`` works too; its
             own method ``register_autograd`` is then not needed.
@@ -33,6 +35,9 @@ def register_autograd(
         watches the call, it decides here whether there is a gradient, and the
         dispatcher's detour through Python is saved.
 
+    Raises:
+        ValueError: The operator has a keyword-only argument or a list of tensors.
+
     The operator will raise:
         NotImplementedError: An input has a tangent (``torch.func.jvp``, ``jacfwd``,
             ``torch.autograd.forward_ad``), or is differentiated by ``torch.func``
@@ -41,6 +46,13 @@ def register_autograd(
     namespace, _, opname = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), opname)
     op = packet.default
+    for argument in op._schema.arguments:
+        kind = str(argument.type)
+        if argument.kwarg_only or ("List" in kind and "Tensor" in kind):
+            raise ValueError(
+                f"{name}: register_autograd takes no keyword-only argument and no list "
+                f"of tensors, but got {argument}: use torch.library.register_autograd"
+            )
     run = _differentiable(op, backward, setup_context)
 
     def kernel(*args):
@@ -144,4 +156,6 @@ def has_tangent(value) -> bool:
     """Whether forward-mode differentiation is under way for a tensor."""
     if forward_ad._current_level < 0 or not isinstance(value, Tensor):
         return False
+    while torch._C._functorch.is_batchedtensor(value):  # vmap refuses unpack_dual
+        value = torch._C._functorch.get_unwrapped(value)
     return forward_ad.unpack_dual(value).tangent is not None

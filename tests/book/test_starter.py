@@ -76,11 +76,13 @@ def projects(tmp_path_factory) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    """What git tracks, or would."""
+    """What git tracks, or would; in a copy without git, everything."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "."]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=True
+        command, cwd=folder, capture_output=True, text=True, check=False
     )
+    if done.returncode:
+        return [path for path in folder.rglob("*") if path.is_file()]
     return [folder / name for name in done.stdout.split()]
 
 

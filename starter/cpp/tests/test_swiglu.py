@@ -48,11 +48,11 @@ def check(gate, up, limit=None, operator=starter.swiglu):
     # [/autograd]
 
 
-@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("limit", [None, 0.5])  # some rounded numbers equal it
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_reference(device, shape, dtype, limit):
-    check(*torch.randn(2, *shape, device=device, dtype=dtype), limit)
+    check(*torch.randn(2, *shape, device=device, dtype=dtype).round(decimals=1), limit)
 
 
 LAYOUTS = {

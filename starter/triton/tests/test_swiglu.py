@@ -46,11 +46,11 @@ def check(gate, up, limit=None, operator=starter.swiglu):
         torch.testing.assert_close(result, expected)
 
 
-@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("limit", [None, 0.5])  # some rounded numbers equal it
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_equals_the_reference(shape, dtype, limit):
-    check(*torch.randn(2, *shape, device=DEVICE, dtype=dtype), limit)
+    check(*torch.randn(2, *shape, device=DEVICE, dtype=dtype).round(decimals=1), limit)
 
 
 LAYOUTS = {
