@@ -20,12 +20,7 @@ namespace opbook {
 template <typename acc_t>
 OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t mean_square, acc_t eps) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  // One instruction instead of two subroutines. HIP has rsqrt for double alone.
-  if constexpr (std::is_same_v<acc_t, float>) {
-    return rsqrtf(mean_square + eps);
-  } else {
-    return rsqrt(mean_square + eps);
-  }
+  return rsqrt(mean_square + eps);  // one instruction instead of two subroutines
 #else
   return acc_t(1) / std::sqrt(mean_square + eps);
 #endif
@@ -235,8 +230,8 @@ constexpr bool is_wide() {
 }
 
 // Fewer blocks where a thread needs more registers, as it does for rows that are not
-// aligned, or where there is less room. HIP counts the waves of a SIMD instead, of
-// which a compute unit has four on CDNA.
+// aligned, or where there is less room. HIP counts waves of a SIMD instead: on CDNA
+// that is the same.
 template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
 constexpr int blocks_at_least() {
   constexpr int kMost = kResidentThreads / Form::kThreads;
@@ -244,13 +239,13 @@ constexpr int blocks_at_least() {
                          : is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3
                                                          : 0;
   constexpr int kWanted = Form::kBlocks - kFewer;
-  constexpr int kBlocks = kWanted < kMost ? kWanted : kMost;
-#if defined(__HIP__)
-  constexpr int kWaves = kBlocks * Form::kThreads / (4 * kMaxWarpSize);
-  return kWaves > 0 ? kWaves : 1;
-#else
-  return kBlocks;
-#endif
+  return kWanted < kMost ? kWanted : kMost;
+}
+
+// Where the registers have room for the weight, it is loaded before the sum is known.
+template <typename Form, typename weight_t, int kWidth>
+constexpr bool loads_weight_first() {
+  return Form::kKept * kWidth * sizeof(weight_t) <= 64;
 }
 // [/form]
 
@@ -298,14 +293,17 @@ __global__ void __launch_bounds__(
   };
 
   if constexpr (Form::kKept > 0) {
+    constexpr bool kWeightFirst =
+        !kAdds && loads_weight_first<Form, weight_t, kWidth>();
     KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
         threadIdx.x, blockDim.x, columns);
     kept.load(x, kept.inputs, open);
+    if (kWeightFirst) kept.load_weight(weight);
     if constexpr (kAdds) {
       kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
     }
     const acc_t scale = scale_of_row(kept.sum_of_squares());
-    kept.load_weight(weight);
+    if (!kWeightFirst) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const int64_t vectors = columns.vectors();

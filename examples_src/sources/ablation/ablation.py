@@ -46,7 +46,10 @@ VARIANTS = {
         (f"{FORWARD}.h", "if (is_short && places", "if (false && places")
     ],
     "the least number of blocks": [
-        (f"{FORWARD}.h", "  return kBlocks;\n", "  return 1;\n")
+        (f"{FORWARD}.h", "return kWanted < kMost ? kWanted : kMost;", "return 1;")
+    ],
+    "the weight before the sum": [
+        (f"{FORWARD}.h", "return Form::kKept * kWidth", "return false && kWidth")
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "/ kKept, kShortRowThreads)", "/ kKept, 1)"),
