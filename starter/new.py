@@ -8,6 +8,7 @@ import argparse
 import keyword
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 # What is renamed. In your project, this file has your names here.
@@ -37,10 +38,8 @@ def read(folder: Path) -> dict[Path, str]:
 def rename(texts: dict[Path, str], names: dict[str, str]) -> dict[Path, str]:
     """Replace words in paths and texts; ``swiglu`` in ``launch_swiglu`` is one too."""
     words = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(names)})(?![A-Za-z0-9])")
-    new = [
-        words.sub(lambda m: names[m[0]], s) for p in texts for s in (str(p), texts[p])
-    ]
-    return dict(zip(map(Path, new[::2]), new[1::2], strict=True))
+    new = partial(words.sub, lambda match: names[match[0]])
+    return {Path(new(str(path))): new(text) for path, text in texts.items()}
 
 
 def check_name(what: str, name: str, texts: dict[Path, str]) -> None:

@@ -183,9 +183,12 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def rocm_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder where ROCm is, or would be."""
+    """The folder where ROCm is, or would be; AMD's pip packages bring it, too."""
     environment = os.environ if environment is None else environment
     chosen = environment.get("ROCM_HOME") or environment.get("ROCM_PATH")
+    package = importlib.util.find_spec("_rocm_sdk_core")
+    if not chosen and package and package.origin:
+        return Path(package.origin).parent.resolve()
     return Path(chosen or "/opt/rocm")
 
 

@@ -124,6 +124,20 @@ def test_tools_that_triton_brings(tmp_path, monkeypatch):
     assert toolchain.find("nvdisasm", environment) == own
 
 
+def test_rocm_from_pip_packages(tmp_path, monkeypatch):
+    brought = program(tmp_path / "_rocm_sdk_core/bin/hipcc")
+    (tmp_path / "_rocm_sdk_core" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    environment = {"PATH": str(tmp_path / "bin")}
+    program(tmp_path / "bin" / "hipcc")
+    assert toolchain.find("hipcc", environment) == brought
+    assert toolchain.find("hipcc", environment | NOWHERE) is None
+    chosen = program(tmp_path / "rocm/bin/hipcc")
+    for name in ("ROCM_HOME", "ROCM_PATH"):
+        there = environment | {name: str(tmp_path / "rocm")}
+        assert toolchain.find("hipcc", there) == chosen
+
+
 def test_rocms_clang_goes_first(tmp_path):
     other = program(tmp_path / "bin" / "clang++-20")
     environment = {"PATH": str(tmp_path / "bin"), "ROCM_PATH": str(tmp_path / "rocm")}

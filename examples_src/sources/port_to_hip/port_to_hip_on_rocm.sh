@@ -7,4 +7,5 @@ USE_CUDA=1 pip install --no-build-isolation -v .
 
 # ROCm tensors are "cuda" tensors, so the GPU tests are the same ones.
 python -m pytest -q tests/test_rms_norm.py
-rocprofv3 --kernel-trace --stats -- python -m pytest -q tests/test_rms_norm.py -k half
+rocprofv3 --kernel-trace --stats --output-format csv --output-directory profile -- \
+    python -m pytest -q tests/test_rms_norm.py -k half

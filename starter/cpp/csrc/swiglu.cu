@@ -1,5 +1,4 @@
-// The GPU launchers of swiglu: pointers and a stream, no tensors. nvcc compiles this
-// file for CUDA, HIP's clang for ROCm.
+// The GPU launchers of swiglu, which take pointers and a stream, and no tensors.
 #include "swiglu.h"
 
 namespace starter {

@@ -49,9 +49,11 @@ __global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count
   const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
   if (first >= count) return;
   const auto g = load<N>(gate, first), u = load<N>(up, first);
-  Vector<T, N> y;
-  for (int i = 0; i < N; ++i) y.data[i] = swiglu_value(g.data[i], u.data[i], limit);
-  store(output, first, y);
+  Vector<T, N> result;
+  for (int i = 0; i < N; ++i) {
+    result.data[i] = swiglu_value(g.data[i], u.data[i], limit);
+  }
+  store(output, first, result);
 }
 
 template <int N, typename T>  // [backward]

@@ -18,7 +18,6 @@ struct View {
 };
 
 #if defined(STARTER_GPU)  // [gpu]
-
 // The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
 constexpr int kVectorBytes = 16;
 
@@ -45,7 +44,6 @@ template <int N, typename T>
 __device__ void store(T* output, int64_t i, const Vector<T, N>& vector) {
   *reinterpret_cast<Vector<T, N>*>(output + i) = vector;
 }
-
 #endif  // [/gpu]
 
 }  // namespace starter

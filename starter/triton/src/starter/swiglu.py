@@ -71,7 +71,7 @@ def swiglu_gradients(d, gate, up, LIMIT: tl.constexpr):
 
 def composite(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
     """Compute the same in PyTorch's operators, which have all derivatives."""
-    g, u = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (gate, up))
+    g, u = (arg.to(torch.promote_types(arg.dtype, torch.float32)) for arg in (gate, up))
     if limit is not None:  # not clamp: its gradient at the limit is 0 since torch 2.14
         g = g.masked_fill(g > limit, limit)
         u = u.masked_fill(u > limit, limit).masked_fill(u < -limit, -limit)
