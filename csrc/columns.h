@@ -28,7 +28,7 @@ int alignment_of(const scalar_t* matrix, int64_t stride, int64_t rows, int64_t h
 // rows (kAligned) begin and end there. Of other rows, the first and the last vector may
 // lie in part outside the row, in the rows beside it. A row is open if these two may be
 // loaded whole all the same, so that all its loads are in flight together. Otherwise
-// each of its elements is loaded by itself.
+// their elements are loaded one by one.
 template <int kWidth, bool kAligned>
 struct Columns {
   int64_t count;  // elements of the row
@@ -66,27 +66,38 @@ struct Columns {
     return reinterpret_cast<const Vector<T, kWidth>*>(row - shift) + i;
   }
 
-  // Vector i of any row, element by element. Outside the row it has zeros.
+  // Whether vector i of any row lies inside it and is aligned.
+  template <typename T, typename Index>
+  __device__ bool has_whole(const T* row, Index i) const {
+    return is_inside_whole(i) && (kAligned || is_aligned(row + first_of(i)));
+  }
+
+  // Vector i of any row. If rows are not aligned, its elements come one by one; outside
+  // the row it has zeros.
   template <typename T, typename Index>
   __device__ Vector<T, kWidth> elements(const T* row, Index i) const {
-    Vector<T, kWidth> vector;
+    if constexpr (kAligned) {
+      return *at(row, i);
+    } else {
+      Vector<T, kWidth> vector;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const Index place = first_of(i) + j;
-      vector.data[j] = is_inside(place) ? row[place] : static_cast<T>(0.0f);
+      for (int j = 0; j < kWidth; ++j) {
+        const Index place = first_of(i) + j;
+        vector.data[j] = is_inside(place) ? row[place] : static_cast<T>(0.0f);
+      }
+      return vector;
     }
-    return vector;
   }
 
   template <typename T, typename Index>
   __device__ Vector<T, kWidth> load(const T* row, Index i, bool open) const {
-    return kAligned || open ? *at(row, i) : elements(row, i);
+    return open || has_whole(row, i) ? *at(row, i) : elements(row, i);
   }
 
   // The same vector, with zeros outside the row.
   template <typename T, typename Index>
   __device__ Vector<T, kWidth> only_inside(Index i, Vector<T, kWidth> vector) const {
-    if (!is_whole(i)) {
+    if (!is_inside_whole(i)) {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         if (!is_inside(first_of(i) + j)) vector.data[j] = static_cast<T>(0.0f);
@@ -101,13 +112,16 @@ struct Columns {
   __device__ void store(T* row, Index i, Vector<T, kWidth> vector,
                         const Cache&... l2) const {
     T* const to = row + first_of(i);
-    if (is_whole(i) && (kAligned || is_aligned(to))) {
+    if (has_whole(row, i)) {
       auto* whole = reinterpret_cast<Vector<T, kWidth>*>(to);
       if constexpr (sizeof...(l2) == 0) {
         *whole = vector;
       } else {
         (l2.store(whole, vector), ...);
       }
+#if defined(__HIP_DEVICE_COMPILE__)
+      if (!kAligned) asm volatile("" ::: "memory");  // or clang joins the stores below
+#endif
       return;
     }
 #pragma unroll
@@ -133,7 +147,7 @@ struct Columns {
   }
 
   template <typename Index>
-  __device__ bool is_whole(Index i) const {
+  __device__ bool is_inside_whole(Index i) const {
     return kAligned ||
            (first_of(i) >= 0 && first_of(i) + kWidth <= static_cast<Index>(count));
   }
@@ -158,7 +172,7 @@ struct Interleaved {
   __device__ int64_t vectors() const { return step; }
 
   template <typename T>
-  __device__ Vector<T, kWidth> load(const T* row, int i, bool /*open*/) const {
+  __device__ Vector<T, kWidth> elements(const T* row, int i) const {
     Vector<T, kWidth> vector;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {

@@ -27,8 +27,8 @@ inline Keep what_to_keep(int64_t bytes) {
 }
 
 // Stores that tell the L2 cache what to keep, if they are 16 bytes wide. They also stay
-// whole: the compiler joins a plain store of a vector with the stores of single
-// elements that another branch has, and makes it one of those.
+// whole: nvcc joins a plain store of a vector with the stores of single elements that
+// another branch has, and makes it one of those.
 class L2Cache {
  public:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -57,9 +57,6 @@ class L2Cache {
     }
 #endif
     *to = elements;
-#if defined(__HIP_DEVICE_COMPILE__)
-    asm volatile("" ::: "memory");
-#endif
   }
 
  private:

@@ -119,6 +119,8 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     sizes = [BYTES[argument] for argument in types]
     if byte_loads := len(BYTE_LOAD.findall(listing)) * (1 not in sizes):
         found.append(f"{byte_loads} loads of one byte")
+    if types[:1] != ["double"] and (roots := listing.count("v_rsq_f64")):
+        found.append(f"{roots} square roots in fp64")
     if kernel.shared_bytes and not kernel.barriers:
         found.append("shared memory without a barrier")
     # Rows that begin anywhere need more registers, and some spill.

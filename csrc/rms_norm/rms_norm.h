@@ -20,7 +20,12 @@ namespace opbook {
 template <typename acc_t>
 OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t mean_square, acc_t eps) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  return rsqrt(mean_square + eps);  // one instruction instead of two subroutines
+  // One instruction instead of two subroutines. HIP has rsqrt for double alone.
+  if constexpr (std::is_same_v<acc_t, float>) {
+    return rsqrtf(mean_square + eps);
+  } else {
+    return rsqrt(mean_square + eps);
+  }
 #else
   return acc_t(1) / std::sqrt(mean_square + eps);
 #endif
@@ -88,8 +93,8 @@ __device__ inline Weight ones() {
 // by itself.
 template <typename Cut, typename weight_t, typename Index>
 __device__ inline auto weight_at(const Cut& columns, const weight_t* weight, Index i) {
-  using Weight = decltype(columns.load(weight, i, false));
-  return weight != nullptr ? columns.load(weight, i, false) : ones<Weight>();
+  using Weight = decltype(columns.elements(weight, i));
+  return weight != nullptr ? columns.elements(weight, i) : ones<Weight>();
 }
 
 template <typename scalar_t, typename weight_t, int kWidth>
@@ -150,12 +155,18 @@ struct KeptRow {
     for_each_kept<kKept>(first, step, vectors, body);
   }
 
+  // Vectors that are not whole come last, so that the others are in flight together.
   __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool open) const {
     if (kAligned || open) {
       for_each([&](int k, int i) { loaded[k] = pack(*columns.at(row, i)); });
-    } else {
-      for_each([&](int k, int i) { loaded[k] = pack(columns.elements(row, i)); });
+      return;
     }
+    for_each([&](int k, int i) {
+      if (columns.has_whole(row, i)) loaded[k] = pack(*columns.at(row, i));
+    });
+    for_each([&](int k, int i) {
+      if (!columns.has_whole(row, i)) loaded[k] = pack(columns.elements(row, i));
+    });
   }
 
   __device__ void load_weight(const weight_t* weight) {
@@ -230,8 +241,8 @@ constexpr bool is_wide() {
 }
 
 // Fewer blocks where a thread needs more registers, as it does for rows that are not
-// aligned, or where there is less room. HIP counts waves of a SIMD instead: on CDNA
-// that is the same.
+// aligned, or where there is less room. HIP counts the waves of a SIMD instead, of
+// which a compute unit has four on CDNA.
 template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
 constexpr int blocks_at_least() {
   constexpr int kMost = kResidentThreads / Form::kThreads;
@@ -239,13 +250,13 @@ constexpr int blocks_at_least() {
                          : is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3
                                                          : 0;
   constexpr int kWanted = Form::kBlocks - kFewer;
-  return kWanted < kMost ? kWanted : kMost;
-}
-
-// Where the registers have room for the weight, it is loaded before the sum is known.
-template <typename Form, typename weight_t, int kWidth>
-constexpr bool loads_weight_first() {
-  return Form::kKept * kWidth * sizeof(weight_t) <= 64;
+  constexpr int kBlocks = kWanted < kMost ? kWanted : kMost;
+#if defined(__HIP__)
+  constexpr int kWaves = kBlocks * Form::kThreads / (4 * kMaxWarpSize);
+  return kWaves > 0 ? kWaves : 1;
+#else
+  return kBlocks;
+#endif
 }
 // [/form]
 
@@ -293,17 +304,16 @@ __global__ void __launch_bounds__(
   };
 
   if constexpr (Form::kKept > 0) {
-    constexpr bool kWeightFirst =
-        !kAdds && loads_weight_first<Form, weight_t, kWidth>();
     KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
         threadIdx.x, blockDim.x, columns);
     kept.load(x, kept.inputs, open);
-    if (kWeightFirst) kept.load_weight(weight);
+    // An addition needs the registers until the sum is known.
+    if (!kAdds) kept.load_weight(weight);
     if constexpr (kAdds) {
       kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
     }
     const acc_t scale = scale_of_row(kept.sum_of_squares());
-    if (!kWeightFirst) kept.load_weight(weight);
+    if (kAdds) kept.load_weight(weight);
     kept.store_scaled(y, scale, l2);
   } else {
     const int64_t vectors = columns.vectors();
@@ -363,11 +373,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   acc_t x[kKept][kWidth], sum_of_squares = 0;
   Vector<weight_t, kWidth> weights[kKept];
   for_each_vector([&](int k, int i) {
-    Input loaded = columns.load(from, i, true);
-    weights[k] = columns.load(weight, i, true);
+    Input loaded = columns.elements(from, i);
+    weights[k] = columns.elements(weight, i);
     if constexpr (kAdds) {
       const scalar_t* residual = added.rows + row * added.stride;
-      loaded = rounded_sums(loaded, columns.load(residual, i, true));
+      loaded = rounded_sums(loaded, columns.elements(residual, i));
       columns.store(added.sum + row * hidden, i, loaded);
     }
 #pragma unroll
@@ -427,17 +437,21 @@ __global__ void __launch_bounds__(kClusterThreads,
   Packed<Vector<scalar_t, kWidth>> next[kClusterKept];
   const L2Cache l2(keep);
 
-  const auto load = [&](int64_t row, auto* loaded) {
-    const bool open =
-        columns.is_open(input, row, rows, input_stride) && input != output;
-    kept.load(input + row * input_stride, loaded, open);
+  const auto is_open = [&](int64_t row) {
+    return columns.is_open(input, row, rows, input_stride) && input != output;
   };
-  load(row, kept.inputs);  // there are no more clusters than rows
+  // There are no more clusters than rows.
+  kept.load(input + row * input_stride, kept.inputs, is_open(row));
   kept.load_weight(weight);
   for (int turn = 0; row < rows; ++turn, row += clusters) {
     const acc_t sum_of_squares = kept.sum_of_squares();
     const int64_t next_row = row + clusters;
-    if (next_row < rows) load(next_row, next);
+    if (next_row < rows) {
+      const scalar_t* x = input + next_row * input_stride;
+      const bool open = is_open(next_row);
+      // kept.load() would take too many registers here.
+      kept.for_each([&](int k, int i) { next[k] = pack(columns.load(x, i, open)); });
+    }
     const acc_t scale =
         reciprocal_rms(row_sum.sum(sum_of_squares, turn) * inverse_hidden, eps);
     if (rrms != nullptr && first == 0) rrms[row] = scale;
@@ -493,7 +507,9 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   if constexpr (kBytes < kVectorBytes) {
     constexpr bool kHalf = kBytes == kVectorBytes / 2;
     using Narrow = std::conditional_t<kHalf, HalfVectors, QuarterVectors>;
-    const bool is_full = 5 * vectors >= 4 * places<Narrow>(vectors);
+    // Measured on an H100, it pays up to so many empty places.
+    const bool is_full =
+        places<Narrow>(vectors) - vectors <= places<Narrow>(vectors) / (kAdds ? 5 : 3);
     if (vectors <= Narrow::kVectors && (kHalf || is_full)) return in_form(Narrow{});
     if constexpr (kHalf) {
       if (vectors <= LongRows::kVectors) return in_form(LongRows{});

@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
   Input addends{};
   if (has_vector) {
-    const Input grads = columns.load(grad + row * grad_stride, i, true);
-    const Input inputs = columns.load(input + row * input_stride, i, true);
+    const Input grads = columns.elements(grad + row * grad_stride, i);
+    const Input inputs = columns.elements(input + row * input_stride, i);
     if constexpr (kAdded) {
-      addends = columns.load(added + row * hidden, i, true);
+      addends = columns.elements(added + row * hidden, i);
     }
     const auto weights = weight_at(columns, weight, i);
     Vector<acc_t, kWidth> dw;
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
         const Weight weights = weights_at(k, i);
         Input dx{};
         if constexpr (kAdded) {
-          dx = columns.load(added + int64_t{row} * hidden, i, false);
+          dx = columns.elements(added + int64_t{row} * hidden, i);
         }
         // One loop for both gradients takes fewer registers than two.
 #pragma unroll

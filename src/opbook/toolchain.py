@@ -183,13 +183,16 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def rocm_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder where ROCm is, or would be; AMD's pip packages bring it, too."""
+    """The folder where ROCm is, or would be: PyTorch's answer, or AMD's pip package."""
     environment = os.environ if environment is None else environment
     chosen = environment.get("ROCM_HOME") or environment.get("ROCM_PATH")
+    if chosen:
+        return Path(chosen)
     package = importlib.util.find_spec("_rocm_sdk_core")
-    if not chosen and package and package.origin:
+    if package and package.origin:
         return Path(package.origin).parent.resolve()
-    return Path(chosen or "/opt/rocm")
+    hipcc = which("hipcc", environment)
+    return Path(hipcc).resolve().parent.parent if hipcc else Path("/opt/rocm")
 
 
 def hip_bitcode() -> Path | None:

@@ -138,6 +138,15 @@ def test_rocm_from_pip_packages(tmp_path, monkeypatch):
         assert toolchain.find("hipcc", there) == chosen
 
 
+def test_rocm_is_where_hipcc_on_the_path_lies(tmp_path):
+    there = program(tmp_path / "rocm-7/bin/hipcc")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "hipcc").symlink_to(there)
+    environment = {"PATH": str(tmp_path / "bin")}
+    assert toolchain.rocm_home(environment) == tmp_path / "rocm-7"
+    assert toolchain.find("hipcc", environment) == str(there)
+
+
 def test_rocms_clang_goes_first(tmp_path):
     other = program(tmp_path / "bin" / "clang++-20")
     environment = {"PATH": str(tmp_path / "bin"), "ROCM_PATH": str(tmp_path / "rocm")}

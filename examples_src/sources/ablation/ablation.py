@@ -46,10 +46,11 @@ VARIANTS = {
         (f"{FORWARD}.h", "if (is_short && places", "if (false && places")
     ],
     "the least number of blocks": [
-        (f"{FORWARD}.h", "return kWanted < kMost ? kWanted : kMost;", "return 1;")
+        (f"{FORWARD}.h", "kWanted < kMost ? kWanted : kMost;", "1;")
     ],
     "the weight before the sum": [
-        (f"{FORWARD}.h", "return Form::kKept * kWidth", "return false && kWidth")
+        (f"{FORWARD}.h", "if (!kAdds) kept.load_weight(weight);", ""),
+        (f"{FORWARD}.h", "if (kAdds) kept.load_weight", "kept.load_weight"),
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "/ kKept, kShortRowThreads)", "/ kKept, 1)"),
@@ -61,9 +62,10 @@ VARIANTS = {
         (f"{FORWARD}.h", "if constexpr (kHalf > 1)", "if constexpr (false)"),
         (f"{FORWARD}.h", "if constexpr (kQuarter > 1)", "if constexpr (false)"),
     ],
+    "rows that are open": [("columns.h", "kAligned || (row > 0", "kAligned || (false")],
     "vectors of rows that begin anywhere": [
-        (f"{FORWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
-        (f"{BACKWARD}.h", "if (kAligned || open) {", "if (kAligned) {"),
+        ("columns.h", "kAligned || (row > 0", "kAligned || (false"),
+        ("columns.h", "return is_inside_whole(i) &&", "return kAligned &&"),
     ],
     "vectors as they came": [
         ("vectors.h", 'asm volatile("" : "+r"(word));', ";"),
@@ -93,14 +95,14 @@ SHAPES = [
     (262144, 128), (100000, 576), (32768, 1024), (32768, 4096), (12345, 7168),
     (8192, 8192), (16384, 5120), (5000, 12288), (4096, 16384), (2048, 32768),
     (1002, 65536), (332655, 522), (10065, 7500), (2000, 20004), (67802, 643),
-    (10065, 7503),
+    (10065, 7503), (801, 7808), (8624, 1088),
 ]  # fmt: skip
 
 
 def changes(name: str, task: str) -> bool:
     """Whether a variant changes the kernels of a task: in others it shows noise."""
     files = [file for file, _, _ in VARIANTS[name]]
-    if not files or "vectors.h" in files:
+    if not files or {"columns.h", "vectors.h"} & set(files):
         return True
     return any(file.startswith(BACKWARD) == (task == "backward") for file in files)
 
