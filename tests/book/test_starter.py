@@ -284,9 +284,8 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
 @pytest.mark.parametrize("operator", ["softcap", "squared_relu"])
 def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operator):
     page = (ROOT / "docs/guide/8_your_own.md").read_text()
-    (rename,) = re.findall(r"`(sed [^`]+)'`", page)
-    (rename_operator,) = re.findall(r"`(s/softcap/[^`]+)`", page)
-    rename += "; " + rename_operator.replace("NAME", operator) + "'"
+    (rename,) = re.findall(r"\$ (sed 's/mysoftcap/.+')", page)
+    rename = rename.replace("squash", operator)
     run(STARTER / "new.py", "attn", "--operator", operator, folder=tmp_path)
     command = f"{rename} {STARTER / 'softcap.patch'} | patch -p1 --fuzz=0"
     subprocess.run(["bash", "-c", command], cwd=tmp_path / "attn", check=True)
