@@ -61,7 +61,7 @@ def test_rms_norm(launch, hidden, dtype):
 
 @pytest.mark.parametrize(
     ("rows", "hidden"),
-    [(2, 4 * 600), (257, 4 * 72), (257, 4 * 1028), (2, 4 * 2052), (2, 4 * 4104)],
+    [(2, 2400), (257, 288), (513, 288), (2, 4112), (2, 8208), (2, 16416)],
     ids=str,
 )
 @pytest.mark.parametrize("more", [0, 1])
@@ -77,7 +77,7 @@ def test_rms_norm_of_few_rows_of_many_and_of_longer_ones(launch, rows, hidden, m
 # Of the bytes at whose multiples rows begin; the first are few, the last are too long.
 @pytest.mark.parametrize("bytes", [4, 8])
 @pytest.mark.parametrize(
-    ("rows", "vectors"), [(2, 33), (257, 61), (257, 129), (2, 1537)]
+    ("rows", "vectors"), [(2, 33), (513, 61), (513, 129), (2, 1537)]
 )
 def test_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, bytes, rows, vectors):
     hidden = vectors * bytes // 2
@@ -191,7 +191,7 @@ def form(built, tmp_path_factory):
 
 @pytest.mark.parametrize("width", [8, 4, 2, 1])
 @pytest.mark.parametrize("has_weight", [True, False])
-@pytest.mark.parametrize("rows", [1, 257])
+@pytest.mark.parametrize("rows", [1, 257, 513])
 def test_a_block_is_as_large_as_its_kernel_was_compiled_for(
     form, rows, has_weight, width
 ):

@@ -289,7 +289,6 @@ __global__ void __launch_bounds__(
   // Threads past the last row have none of it, but they take part in the sum.
   const int64_t length = row < rows ? hidden : 0;
   const scalar_t* x = input + row * input_stride;
-  scalar_t* y = output + row * output_stride;
   const Columns<kWidth, kAligned> columns(x, length);
   bool open = columns.is_open(input, row, rows, input_stride) && input != output;
   if constexpr (kAdds) {
@@ -314,7 +313,7 @@ __global__ void __launch_bounds__(
     }
     const acc_t scale = scale_of_row(kept.sum_of_squares());
     if (kAdds) kept.load_weight(weight);
-    kept.store_scaled(y, scale, l2);
+    kept.store_scaled(output + row * output_stride, scale, l2);
   } else {
     const int64_t vectors = columns.vectors();
     acc_t sum_of_squares = 0;
@@ -332,14 +331,16 @@ __global__ void __launch_bounds__(
     if constexpr (kAdds) x = added.sum + row * hidden, open = false;
     for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
       const auto weights = weight_at(columns, weight, i);
-      columns.store(y, i, scaled(columns.load(x, i, open), scale, weights), l2);
+      const auto stored = scaled(columns.load(x, i, open), scale, weights);
+      columns.store(output + row * output_stride, i, stored, l2);
     }
   }
 }
 // [/kernel]
 
 // [few_rows] one block, one row, two vectors a thread, or one of each of two rows
-// Up to this many rows, the GPU has room for nearly all blocks at once.
+// Up to this many rows, the GPU has room for nearly all blocks at once; for twice as
+// many, if a block has half of the threads.
 constexpr int64_t kFewRows = 256;
 template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
@@ -496,13 +497,14 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
   // Of rows that begin anywhere, short ones are read in vectors of one element.
   constexpr int kKept = kFewRowsKept<Added>, kMore = 512;
   constexpr int kFew = kAligned ? kMore / 2 : kMore, kFewWidth = kAligned ? kWidth : 1;
-  if (rows <= kFewRows && has_weight && hidden <= kKept * kMore * kWidth) {
+  const bool is_few = hidden <= kKept * kFew * kFewWidth;
+  const int64_t few_rows = kAligned && is_few ? 2 * kFewRows : kFewRows;
+  if (rows <= few_rows && has_weight && hidden <= kKept * kMore * kWidth) {
     const auto few =
         rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kFewWidth, kAligned, Added>;
     const auto more =
         rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, kAligned, Added>;
-    return hidden <= kKept * kFew * kFewWidth ? Launch{few, dim3(kFew)}
-                                              : Launch{more, dim3(kMore)};
+    return is_few ? Launch{few, dim3(kFew)} : Launch{more, dim3(kMore)};
   }
   if constexpr (kBytes < kVectorBytes) {
     constexpr bool kHalf = kBytes == kVectorBytes / 2;

@@ -83,8 +83,9 @@ def test_the_library_imports_no_cpp_symbol_of_torch():
 def test_a_contradiction_is_one_line(environment, message):
     finished = setup(**environment)
     assert finished.returncode != 0
-    assert message in finished.stderr
-    assert len(finished.stderr.strip().splitlines()) == 1
+    # A CUDA build of torch may warn first that its CUDA_HOME leads nowhere.
+    assert message in finished.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in finished.stderr
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ WHOLE = "all"
 VARIANTS = {
     WHOLE: [],
     "the kernel for few rows": [
-        (f"{FORWARD}.h", "rows <= kFewRows && has_weight", "false")
+        (f"{FORWARD}.h", "rows <= few_rows && has_weight", "few_rows < 0")
     ],
     "its sum with a known number of warps": [
         (f"{FORWARD}.h", "block_sum<kThreads>(", "block_sum(")
@@ -95,7 +95,7 @@ SHAPES = [
     (262144, 128), (100000, 576), (32768, 1024), (32768, 4096), (12345, 7168),
     (8192, 8192), (16384, 5120), (5000, 12288), (4096, 16384), (2048, 32768),
     (1002, 65536), (332655, 522), (10065, 7500), (2000, 20004), (67802, 643),
-    (10065, 7503), (801, 7808), (8624, 1088),
+    (10065, 7503), (801, 7808), (8624, 1088), (382, 4032),
 ]  # fmt: skip
 
 
