@@ -654,6 +654,10 @@ sources = ["csrc"]
 command = "echo both"
 sources = ["csrc/a.cu"]
 gpus = 2
+
+[other]
+command = "echo other"
+card = "H100"
 """
 RECORD = """
     from proof import record
@@ -675,6 +679,7 @@ def test_record_what_is_missing_or_stale(book, capfd):
     assert recording["sources"].keys() == {"csrc/a.cu"}
     said = capfd.readouterr().out
     assert "skipped   pair: needs 2 GPUs, here: NVIDIA H200" in said
+    assert "skipped   other: needs an H100, here: NVIDIA H200" in said
     assert [path.stem for path in file.parent.iterdir()] == ["bench"]
 
     book.in_proof(RECORD)

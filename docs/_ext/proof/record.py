@@ -66,6 +66,7 @@ class Entry:
         command: a line for the shell.
         sources: files, patterns and folders whose change makes the recording stale.
         gpus: how many GPUs the command needs.
+        card: a part of the GPU's name, if only one will do.
         plays: the gallery script or notebook that the command runs, if any.
     """
 
@@ -73,6 +74,7 @@ class Entry:
     command: str
     sources: tuple[str, ...]
     gpus: int = 1
+    card: str = ""
     plays: str = ""
 
     @property
@@ -238,9 +240,10 @@ def record_all(entries: list[Entry]) -> int:
     failed = 0
     for entry in entries:
         names, _ = machine()
-        if entry.gpus > len(names):
-            here = ", ".join(names)
-            print(f"skipped   {entry.name}: needs {entry.gpus} GPUs, here: {here}")
+        needs = f"{entry.gpus} GPUs" if entry.gpus > len(names) else ""
+        if needs or entry.card not in names[0]:
+            needs, here = needs or f"an {entry.card}", ", ".join(names)
+            print(f"skipped   {entry.name}: needs {needs}, here: {here}")
             continue
         start = time.monotonic()
         try:
