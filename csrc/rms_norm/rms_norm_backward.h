@@ -70,7 +70,7 @@ __device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sum
   }
 }
 
-// One block, one row, as forward.
+// For few rows: one block has one row, as in the forward kernel for few rows.
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
 // have a small kernel of their own, which converts every element once. It stores the
 // row's part of the weight's gradient first, so the store is in flight while the block

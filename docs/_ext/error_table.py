@@ -100,7 +100,6 @@ def _html(app, here: str, known: list) -> str:
         if rows
     )
     return (
-        f"<p>{len(known)} errors, each met by a block of this site as it was built.</p>"
         f'{FORM}<div class="pst-scrollable-table-container">'
         f'<table class="table error-table"><thead><tr>{head}</tr></thead>{body}</table>'
         "</div>"

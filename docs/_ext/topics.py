@@ -102,8 +102,8 @@ def _html(app, here: str, table: dict[str, dict]) -> str:
         parts.append(
             '<div class="pst-scrollable-table-container"><table class="table">'
             f"<caption>{escape(area)}</caption>"
-            '<thead><tr><th scope="col">#</th><th scope="col">topic</th>'
-            '<th scope="col">pages</th><th scope="col">taught on</th></tr></thead>'
+            '<thead><tr><th scope="col">topic</th>'
+            '<th scope="col">taught on</th></tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )
     return "\n".join(parts)
@@ -115,9 +115,9 @@ def _row(app, here: str, number: str, topic: dict) -> str:
         f"{escape(app.env.titles[page].astext())}</a>"
         for page, block in topic["pages"].items()
     )
-    title, count = escape(topic["title"]), len(topic["pages"])
-    cells = f"<td>{title}</td><td>{count}</td><td>{links or '–'}</td>"
-    return f'<tr id="topic-{number}"><th scope="row">{number}</th>{cells}</tr>'
+    title, place = f"{number}. {escape(topic['title'])}", links or "–"
+    cells = f'<th scope="row">{title}</th><td>{place}</td>'
+    return f'<tr id="topic-{number}">{cells}</tr>'
 
 
 def setup(app):

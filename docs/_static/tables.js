@@ -8,3 +8,21 @@ for (const table of document.querySelectorAll("article table.table:not(:has([col
     [...row.cells].forEach((cell, column) => (cell.dataset.head = heads[column]));
   }
 }
+// The names in a table may break behind _ . , : and /, but only if it would not fit.
+for (const table of document.querySelectorAll("article table.table")) {
+  const place = table.parentElement;
+  if (!table.matches(".stacks") || matchMedia("(min-width: 601px)").matches) {
+    if (place.scrollWidth <= place.clientWidth) continue;
+    table.classList.add("breaks");
+  }
+  for (const name of table.querySelectorAll("code .pre")) {
+    name.innerHTML = name.innerHTML.replace(/[a-z0-9][_.,:/]+(?=[a-z0-9])/gi, "$&<wbr>");
+  }
+}
+// A plot scrolls on a phone, as a wide table does.
+for (const plot of document.querySelectorAll("article :is(section, figure, .cell_output) > img")) {
+  const place = document.createElement("div");
+  place.className = "pst-scrollable-table-container plot";
+  plot.replaceWith(place);
+  place.append(plot);
+}

@@ -61,8 +61,8 @@ charts.behind_table(rms_norm, *TASKS)
 #
 # Another GPU has other ratios. The forms of the kernels of ``opbook`` were chosen on an
 # H100. An H200 has the same multiprocessors and faster memory, so what is not memory
-# traffic weighs more there. These are its cases, forward and backward, with other drawn
-# shapes:
+# traffic weighs more there. This is its verdict, forward and backward, with other drawn
+# shapes, and the cases in which a peer is ahead:
 
 h200 = results.read("rms_norm_h200")
 EVERY = (*TASKS, "backward", "drawn backward")

@@ -96,4 +96,4 @@ charts.time_table(rms_norm, shapes, "forward", "backward")
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
 # be shortened is the code, and the way to the sum. So few rows have kernels of their
-# own: see :doc:`/explain/the_library_kernel` and :doc:`/reduction/4_gradient`.
+# own: see :doc:`/explain/the_library_kernel`.

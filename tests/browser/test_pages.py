@@ -61,11 +61,27 @@ CHECK = """() => {
     ...await look("dark", contrast),
   ])();
 }"""
+# The width that a page takes, also where its article would scroll as a whole.
+WIDE = """() => Math.max(...[document.documentElement, ...document.querySelectorAll(
+  ".bd-article-container")].map((element) => element.scrollWidth))"""
 # The tables of up to five columns that a phone has to scroll sideways.
 SCROLLED = """() => [...document.querySelectorAll("article table")].filter((table) => {
   const place = table.parentElement;
   return table.rows[0].cells.length < 6 && place.scrollWidth > place.clientWidth + 1;
 }).map((table) => table.innerText.slice(0, 60))"""
+# The cells that have less room than a word needs: a letter takes at least 0.3 em.
+SQUEEZED = """() => {
+  const cells = [...document.querySelectorAll("article :is(td, th)")];
+  const squeezed = cells.filter((cell) => {
+    const { fontSize, paddingLeft, paddingRight } = getComputedStyle(cell);
+    const room = cell.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+    const words = cell.innerText.split(/[^a-z0-9]+/i);
+    const letters = Math.min(8, Math.max(...words.map((word) => word.length)));
+    const shown = cell.clientWidth && !cell.closest(".stacks thead");
+    return shown && room < 0.3 * parseFloat(fontSize) * letters;
+  });
+  return squeezed.slice(0, 3).map((cell) => [cell.clientWidth, cell.innerText]);
+}"""
 # What has the focus, and whether a reader sees that it has.
 FOCUS = """() => {
   const it = document.activeElement;
@@ -88,7 +104,7 @@ FOCUS = """() => {
 @pytest.fixture(scope="module")
 def visit(chromium, site):
     """Each page opened once: what axe found, how it fits a phone, its requests."""
-    found, wide, scrolled, asked = {}, {}, {}, {}
+    found, wide, scrolled, squeezed, asked = {}, {}, {}, {}, {}
     size = {"viewport": DESKTOP, "reduced_motion": "reduce"}
     tabs = [chromium.new_context(**size).new_page() for _ in range(os.cpu_count())]
     for first in range(0, len(PAGES), len(tabs)):
@@ -98,8 +114,9 @@ def visit(chromium, site):
             tab.on("request", keep := lambda r, to=requests: to.append(r.url))
             tab.goto(f"{site}/{name}")
             tab.set_viewport_size(PHONE)
-            wide[name] = tab.evaluate("document.documentElement.scrollWidth")
+            wide[name] = tab.evaluate(WIDE)
             scrolled[name] = tab.evaluate(SCROLLED)
+            squeezed[name] = tab.evaluate(SQUEEZED)
             tab.remove_listener("request", keep)
             tab.set_viewport_size(DESKTOP)
             tab.add_style_tag(content="* { transition: none !important; }")
@@ -110,7 +127,8 @@ def visit(chromium, site):
             found[name] = tab.evaluate("window.found")
     for tab in tabs:
         tab.context.close()
-    return {"found": found, "wide": wide, "scrolled": scrolled, "asked": asked}
+    seen = {"wide": wide, "scrolled": scrolled, "squeezed": squeezed}
+    return {"found": found, "asked": asked, **seen}
 
 
 def test_axe_finds_nothing_in_light_and_dark(visit):
@@ -124,6 +142,10 @@ def test_no_page_is_wider_than_a_phone(visit):
 
 def test_a_table_of_few_columns_fits_a_phone(visit):
     assert not {name: tables for name, tables in visit["scrolled"].items() if tables}
+
+
+def test_a_wide_table_keeps_its_columns_on_a_phone(visit):
+    assert not {name: cells for name, cells in visit["squeezed"].items() if cells}
 
 
 def test_no_request_leaves_the_site(visit, site):
