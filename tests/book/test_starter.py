@@ -293,6 +293,27 @@ def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operat
     assert not re.search(r"\bup\b", kernels)
 
 
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory) -> Path:
+    """A project whose arguments have the names that the page's command gives them."""
+    folder = tmp_path_factory.mktemp("renamed")
+    page = (ROOT / "docs/guide/8_your_own.md").read_text()
+    (rename,) = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
+    run(STARTER / "new.py", "pairs", "--operator", "pair", folder=folder)
+    subprocess.run(["bash", "-c", rename], cwd=folder, check=True)
+    return folder / "pairs"
+
+
+def test_a_project_with_other_names_of_arguments_passes_its_tests(pairs, tmp_path):
+    install(pairs, tmp_path / "site")
+    run_tests(pairs, tmp_path / "site", "-k", CHEAP)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_a_gpu_compiler_accepts_other_names_of_arguments(target, pairs, tmp_path):
+    compiled(pairs / "csrc" / "pair.cu", target, tmp_path, loads=2)
+
+
 def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):
     project = tmp_path / "cpp"
     shutil.copytree(STARTER / "cpp", project)
