@@ -26,10 +26,16 @@ def test_each_step_has_one_page():
         assert f"{{project-zip}}`{steps.zip_name(step)}`" in text
 
 
-def test_the_first_step_is_three_short_files():
+def test_the_first_step_is_four_short_files():
     texts = [file.text for file in projects.state(1).values()]
-    assert len(texts) == 3
-    assert sum(len(text.splitlines()) for text in texts) <= 80
+    assert len(texts) == 4
+    assert sum(len(text.splitlines()) for text in texts) <= 81
+
+
+@pytest.mark.parametrize("step", range(1, projects.LAST))
+def test_each_step_names_its_build_backend(step):
+    """Without it, pip before 25.3 with wheel installed builds where torch is missing."""
+    assert "build-backend" in projects.state(step)["pyproject.toml"].text
 
 
 def test_step_7_is_the_starter_to_the_byte():

@@ -8,7 +8,6 @@ A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comm
 import re
 import shutil
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,7 +117,10 @@ def write(page: str, step: int) -> Path:
 
 
 def inputs(step: int) -> dict[str, str]:
-    """Digests of what a state is made of, by bytes: markers are comments."""
-    names: Iterable[str] = {file.original for file in state(step).values()}
-    names = {*names, STEPS.relative_to(ROOT).as_posix()}
+    """Digests of what a state is made of, by bytes: markers are comments.
+
+    steps.toml names the files from step 2 on; those of step 1 are all that lie there.
+    """
+    lists = (path.relative_to(ROOT).as_posix() for path in (STEPS, STARTER / "first"))
+    names = {*lists, *(file.original for file in state(step).values())}
     return {name: evidence.sha256(name) for name in sorted(names)}
