@@ -34,7 +34,7 @@ def test_the_first_step_is_four_short_files():
 
 @pytest.mark.parametrize("step", range(1, projects.LAST))
 def test_each_step_names_its_build_backend(step):
-    """Without it, pip before 25.3 with wheel installed builds where torch is missing."""
+    """Without it, pip before 25.3 builds where torch is missing, if there is wheel."""
     assert "build-backend" in projects.state(step)["pyproject.toml"].text
 
 
