@@ -42,10 +42,10 @@ ROWS = {
 }
 
 
-def far_apart() -> torch.Tensor:
+def far_apart(hidden: int = 128) -> torch.Tensor:
     """Two rows, 2^31 elements apart. Only the pages that are touched take memory."""
-    matrix = torch.empty(2**31 + 128, dtype=torch.half).as_strided((2, 128), (2**31, 1))
-    return matrix.copy_(torch.randn(2, 128))
+    memory = torch.empty(2**31 + hidden, dtype=torch.half)
+    return memory.as_strided((2, hidden), (2**31, 1)).copy_(torch.randn(2, hidden))
 
 
 def assert_close_to_exact(actual: torch.Tensor, exact: torch.Tensor) -> None:

@@ -123,6 +123,11 @@ def test_rms_norm_of_rows_2_to_the_31_elements_apart(launch, weight):
     check_rms_norm(launch, far_apart(), weight, output=far_apart())
 
 
+def test_rms_norm_of_rows_that_are_read_twice_and_lie_apart(launch):
+    hidden = 8 * 4104  # too long for the registers
+    check_rms_norm(launch, far_apart(hidden), None, output=far_apart(hidden))
+
+
 @pytest.mark.parametrize("weight", [torch.ones(128), None], ids=["weight", "none"])
 def test_rms_norm_of_squares_beyond_fp16(launch, weight):
     check_rms_norm(launch, torch.full((1, 128), 300.0, dtype=torch.half), weight)
