@@ -298,9 +298,11 @@ def pairs(tmp_path_factory) -> Path:
     """A project whose arguments have the names that the page's command gives them."""
     folder = tmp_path_factory.mktemp("renamed")
     page = (ROOT / "docs/guide/8_your_own.md").read_text()
-    (rename,) = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
+    commands = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
     run(STARTER / "new.py", "pairs", "--operator", "pair", folder=folder)
-    subprocess.run(["bash", "-c", rename], cwd=folder, check=True)
+    assert len(commands) == 4
+    for command in commands:
+        subprocess.run(["bash", "-c", command], cwd=folder, check=True)
     return folder / "pairs"
 
 
