@@ -155,9 +155,11 @@ def test_a_kernel_compiles_for(made, target):
 def test_rows_and_sums_stay_in_registers(made, kernel, form, target):
     found = made[f"{kernel} {form} {target}"]
     assert found["shared_bytes"] <= codeobjects.SHARED_LIMITS[target]
-    # The ptxas of Triton 3.7 keeps 8 bytes a thread elsewhere, for sm_80 alone.
-    old = pytest.importorskip("triton").__version__ < "3.8" and target == "sm_80"
-    assert found["spill_bytes"] <= (8 if old else 0)
+    # The ptxas of Triton 3.7 keeps 8 bytes a thread elsewhere, in this case alone.
+    is_spilled = (kernel, form, target) == ("rms_norm_kernel", "a long row", "sm_80")
+    major, minor, *_ = pytest.importorskip("triton").__version__.split(".")
+    is_old = (int(major), int(minor)) < (3, 8)
+    assert found["spill_bytes"] <= (8 if is_spilled and is_old else 0)
     if "backward" in kernel:  # two rows and the weight, once; sums would be loads too
         vectors = found["elements"] // (8 * found["max_threads"])
         assert 0 < found["wide_loads"] <= 3 * vectors

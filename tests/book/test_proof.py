@@ -974,7 +974,8 @@ def test_error_table(book):
     for cause in ("a zero", "a nought"):
         book.page(fails.replace("CAUSE", cause), name="other")
         book.passes()
-        assert "<code>ZeroDivisionError: division by zero</code>" in book.html("errors")
+        error = "<code>ZeroDivisionError: division by zero</code>"
+        assert book.html("errors").count(error) == 1
         assert f"<td>{cause}</td>" in book.html("errors")
         assert 'href="other.html#block-0"' in book.html("errors")
     book.page("Nothing fails.", name="other")

@@ -81,6 +81,12 @@ class Entry:
     def file(self) -> Path:
         return RECORDINGS / f"{self.name}.json"
 
+    def lacks(self, names: list[str]) -> str:
+        """What the command needs and these GPUs are not; empty if nothing."""
+        if self.gpus > len(names):
+            return f"{self.gpus} GPUs"
+        return "" if self.card in names[0] else f"an {self.card}"
+
     def state(self) -> str:
         """In one word, fresh, stale or missing; and after "stale", why."""
         recording = read_json(self.file, None)
@@ -240,10 +246,8 @@ def record_all(entries: list[Entry]) -> int:
     failed = 0
     for entry in entries:
         names, _ = machine()
-        needs = f"{entry.gpus} GPUs" if entry.gpus > len(names) else ""
-        if needs or entry.card not in names[0]:
-            needs, here = needs or f"an {entry.card}", ", ".join(names)
-            print(f"skipped   {entry.name}: needs {needs}, here: {here}")
+        if needs := entry.lacks(names):
+            print(f"skipped   {entry.name}: needs {needs}, here: {', '.join(names)}")
             continue
         start = time.monotonic()
         try:
