@@ -9,11 +9,13 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "portable.h"
 
@@ -127,13 +129,30 @@ auto from_aten(const char* op, const char* name, const Shape& shape, const Call&
   }
 }
 
-// ATen's operators that ours call, with `op` for the errors.
+// A contiguous tensor on the device of `like`, with its dtype or another one. PyTorch's
+// C function makes it: torch::stable::new_empty is slower, because it looks
+// aten::new_empty up by its name, and passes the arguments boxed.
 inline Tensor new_empty(const char* op, const Tensor& like, Sizes sizes,
                         std::optional<ScalarType> dtype = std::nullopt) {
-  return from_aten(op, "aten::new_empty", sizes,
-                   [&] { return torch::stable::new_empty(like, sizes, dtype); });
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(sizes[d], 1)) {
+    strides[d] = stride;
+  }
+  const auto wanted = torch::stable::detail::from(dtype.value_or(like.scalar_type()));
+  int32_t device_type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  return from_aten(op, "aten::empty_strided", sizes, [&] {
+    AtenTensorHandle made = nullptr;
+    TORCH_ERROR_CODE_CHECK(
+        aoti_torch_empty_strided(sizes.size(), sizes.data(), strides.data(),
+                                 torch::stable::detail::to<int32_t>(wanted),
+                                 device_type, like.get_device_index(), &made));
+    return Tensor(made);
+  });
 }
 
+// ATen's operators that ours call, with `op` for the errors.
 inline Tensor new_zeros(const char* op, const Tensor& like, Sizes sizes,
                         std::optional<ScalarType> dtype = std::nullopt) {
   return from_aten(op, "aten::new_zeros", sizes,
@@ -172,12 +191,17 @@ inline void* current_stream(int32_t device_index) {
 // While it lives, allocations and launches go to the device of `tensor`. `stream` is
 // the current stream of that device.
 struct GpuOf {
-  torch::stable::accelerator::DeviceGuard guard;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard;
   void* stream;
 
-  explicit GpuOf(const Tensor& tensor)
-      : guard(tensor.get_device_index()),
-        stream(current_stream(tensor.get_device_index())) {}
+  explicit GpuOf(const Tensor& tensor) {
+    const auto device = tensor.get_device_index();
+    // To ask takes less time than to set the device and to reset it.
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != device) {
+      guard.emplace(device);
+    }
+    stream = current_stream(device);
+  }
 };
 // [/gpu]
 #endif

@@ -66,14 +66,18 @@ def test_add_rms_norm_of_many_rows(launch):
     check_add_rms_norm(launch, input, residual, torch.randn(136))
 
 
+@pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize(("rows", "hidden"), [*SHORT, (513, 272)], ids=str)
-def test_add_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
+def test_add_rms_norm_of_short_rows_that_share_a_block(
+    launch, rows, hidden, has_weight
+):
     input, residual = torch.randn(2, rows, hidden).half()
-    check_add_rms_norm(launch, input, residual, torch.randn(hidden))
+    weight = torch.randn(hidden) if has_weight else None
+    check_add_rms_norm(launch, input, residual, weight)
 
 
 @pytest.mark.parametrize("rows", [2, 513])
-@pytest.mark.parametrize("hidden", [266, 268])
+@pytest.mark.parametrize("hidden", [94, 188, 266, 268])
 def test_add_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, hidden, rows):
     input, residual, weight = torch.randn(3, rows, hidden).half()
     check_add_rms_norm(launch, input, residual, weight[0].clone())

@@ -61,7 +61,7 @@ def test_rms_norm(launch, hidden, dtype):
 
 @pytest.mark.parametrize(
     ("rows", "hidden"),
-    [(2, 2400), (257, 288), (513, 288), (2, 4112), (2, 8208), (2, 16416)],
+    [(2, 2400), (257, 288), (513, 288), (513, 400), (2, 4112), (2, 8208), (2, 16416)],
     ids=str,
 )
 @pytest.mark.parametrize("more", [0, 1])
@@ -77,7 +77,8 @@ def test_rms_norm_of_few_rows_of_many_and_of_longer_ones(launch, rows, hidden, m
 # Of the bytes at whose multiples rows begin; the first are few, the last are too long.
 @pytest.mark.parametrize("bytes", [4, 8])
 @pytest.mark.parametrize(
-    ("rows", "vectors"), [(2, 33), (513, 61), (513, 129), (2, 1537)]
+    ("rows", "vectors"),
+    [(2, 33), (513, 47), (513, 61), (513, 129), (2, 1537), (2, 2305)],
 )
 def test_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, bytes, rows, vectors):
     hidden = vectors * bytes // 2
@@ -90,9 +91,11 @@ def test_rms_norm_of_rows_aligned_to_a_part_of_a_vector(launch, bytes, rows, vec
     check_rms_norm(launch, half, not_aligned)
 
 
+@pytest.mark.parametrize("has_weight", [True, False])
 @pytest.mark.parametrize(("rows", "hidden"), SHORT, ids=str)
-def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden):
-    check_rms_norm(launch, torch.randn(rows, hidden).half(), torch.randn(hidden))
+def test_rms_norm_of_short_rows_that_share_a_block(launch, rows, hidden, has_weight):
+    weight = torch.randn(hidden) if has_weight else None
+    check_rms_norm(launch, torch.randn(rows, hidden).half(), weight)
 
 
 # Few rows without a weight take the kernel of many.
@@ -148,20 +151,23 @@ void name_form(auto kernel, double* found) {
   const auto name = [&](auto form, int kept, int least, int most) {
     if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
   };
-  const auto few = [&]<int kThreads, int kFew>() {
-    name(rms_norm_few_rows_kernel<kThreads, Half, Half, kFew, kAligned, NoResidual>,
-         kFewRowsKept<NoResidual> * kFew, kThreads, kThreads);
+  const auto few = [&]<int kThreads, int kKept, int kFew>() {
+    constexpr int block = kThreads * kRowsOfBlock<kThreads>;
+    name(rms_norm_few_rows_kernel<kThreads, kKept, Half, Half, kFew, kAligned,
+                                  NoResidual>,
+         kKept * kFew, block, block);
   };
-  few.template operator()<256, kWidth>();
-  few.template operator()<512, kWidth>();
-  few.template operator()<512, 1>();
+  few.template operator()<256, 2, kWidth>();
+  few.template operator()<512, 2, kWidth>();
+  few.template operator()<512, 2, 1>();
+  few.template operator()<32, kAligned ? 3 : 1, kWidth>();
   const auto any = [&]<typename... Form>() {
     (name(rms_norm_kernel<Form, Half, Half, kWidth, kAligned, NoResidual>,
           Form::kKept * kWidth, 1, Form::kThreads),
      ...);
   };
-  any.template operator()<ShortRows, ThirdRows, LongRows, AnyRows>();
-  any.template operator()<HalfVectors, QuarterVectors>();
+  any.template operator()<ShortRows, ThirdRows, LongRows, LongerRows, AnyRows>();
+  any.template operator()<HalfVectors, QuarterVectors, LongQuarters>();
 }
 template <int kWidth, bool kAligned>
 const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found) {
@@ -196,7 +202,7 @@ def form(built, tmp_path_factory):
 
 @pytest.mark.parametrize("width", [8, 4, 2, 1])
 @pytest.mark.parametrize("has_weight", [True, False])
-@pytest.mark.parametrize("rows", [1, 257, 513])
+@pytest.mark.parametrize("rows", [1, 257, 513, 4097])
 def test_a_block_is_as_large_as_its_kernel_was_compiled_for(
     form, rows, has_weight, width
 ):

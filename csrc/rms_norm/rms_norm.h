@@ -225,14 +225,16 @@ constexpr int kResidentThreads = 1536;
 constexpr int kResidentThreads = 2048;
 #endif
 
-constexpr int kShortRowThreads = 128;  // rows share a block of at most so many
+constexpr int kShortRowThreads = 256;  // rows share a block of at most so many
 using ShortRows = Form<2, 256, 8>;
 using ThirdRows = Form<3, 256, 6>;  // where less of it stays empty
 using LongRows = Form<4, kMaxThreads, 1>;
+using LongerRows = Form<6, 512, 2>;
 using AnyRows = Form<0, kMaxThreads, 1>;
 // Rows that are aligned to half a vector or a quarter take vectors of that size.
-using HalfVectors = Form<6, 256, 5>;
+using HalfVectors = Form<6, 384, 3>;
 using QuarterVectors = Form<9, 128, 10>;
+using LongQuarters = Form<6, 384, 5>;
 
 // Whether the weight takes more registers than the input, or a sum more than one.
 template <typename scalar_t, typename weight_t>
@@ -306,13 +308,15 @@ __global__ void __launch_bounds__(
     KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
         threadIdx.x, blockDim.x, columns);
     kept.load(x, kept.inputs, open);
-    // An addition needs the registers until the sum is known.
-    if (!kAdds) kept.load_weight(weight);
+    // An addition needs the registers until the sum is known, and so do many vectors.
+    constexpr int kKeptBytes = Form::kKept * kWidth * sizeof(scalar_t);
+    constexpr bool kWeightLater = kAdds || kKeptBytes > (kAligned ? 64 : 48);
+    if (!kWeightLater) kept.load_weight(weight);
     if constexpr (kAdds) {
       kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
     }
     const acc_t scale = scale_of_row(kept.sum_of_squares());
-    if (kAdds) kept.load_weight(weight);
+    if (kWeightLater) kept.load_weight(weight);
     kept.store_scaled(output + row * output_stride, scale, l2);
   } else {
     const int64_t vectors = columns.vectors();
@@ -338,35 +342,36 @@ __global__ void __launch_bounds__(
 }
 // [/kernel]
 
-// [few_rows] one block, one row, two vectors a thread, or one of each of two rows
+// [few_rows] one row has one block, or one warp
 // Up to this many rows, the GPU has room for nearly all blocks at once; for twice as
-// many, if a block has half of the threads.
+// many, if a block has half of the threads; for sixteen times as many, if a row has a
+// warp.
 constexpr int64_t kFewRows = 256;
-template <typename Added>
-constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;
+template <int kThreads>  // of a row
+constexpr int kRowsOfBlock = kThreads == kMinWarpSize ? 8 : 1;
 
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
 // have a small kernel of their own: it takes only rows with a weight, gives the cache
 // no hints, and converts every element once. It has the parameters of rms_norm_kernel,
-// and leaves two of them unused.
-template <int kThreads, typename scalar_t, typename weight_t, int kWidth, bool kAligned,
-          typename Added>
-__global__ void __launch_bounds__(kThreads, 1)
+// and leaves the last one unused.
+template <int kThreads, int kKept, typename scalar_t, typename weight_t, int kWidth,
+          bool kAligned, typename Added>
+__global__ void __launch_bounds__((kThreads * kRowsOfBlock<kThreads>), 1)
     rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
                              const weight_t* __restrict__ weight, scalar_t* output,
                              int64_t output_stride,
-                             accumulate_t<scalar_t>* __restrict__ rrms,
-                             int64_t /*rows*/, int64_t hidden,
-                             accumulate_t<scalar_t> inverse_hidden,
+                             accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
+                             int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
                              accumulate_t<scalar_t> eps, Keep /*keep*/) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
   constexpr bool kAdds = !std::is_empty_v<Added>;
-  constexpr int kKept = kFewRowsKept<Added>;
 
-  const int64_t row = blockIdx.x;
+  constexpr bool kShares = kRowsOfBlock<kThreads> > 1;
+  const int64_t row = kShares ? row_of_thread() : blockIdx.x;
+  const bool has_row = !kShares || row < rows;
   const scalar_t* const from = input + row * input_stride;
-  const OneRow<kWidth, kAligned> columns(from, hidden);
+  const OneRow<kWidth, kAligned> columns(from, has_row ? hidden : 0);
   const auto for_each_vector = [&](auto body) {
     for_each_kept<kKept>(threadIdx.x, kThreads, columns.vectors(), body);
   };
@@ -387,9 +392,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       sum_of_squares += x[k][j] * x[k][j];
     }
   });
-  const acc_t sum = block_sum<kThreads>(sum_of_squares);
-  const acc_t scale = reciprocal_rms(sum * inverse_hidden, eps);
-  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
+  if constexpr (kShares) {
+    sum_of_squares = warp_sum(sum_of_squares, kThreads);
+  } else {
+    sum_of_squares = block_sum<kThreads>(sum_of_squares);
+  }
+  const acc_t scale = reciprocal_rms(sum_of_squares * inverse_hidden, eps);
+  if (rrms != nullptr && threadIdx.x == 0 && has_row) rrms[row] = scale;
   for_each_vector([&](int k, int i) {
     Input stored;
 #pragma unroll
@@ -473,13 +482,14 @@ struct Launch {
 template <typename Form>
 dim3 block_of(int64_t vectors) {
   constexpr int kKept = std::max(Form::kKept, 1);
-  return block_of_rows((vectors + kKept - 1) / kKept, kShortRowThreads);
+  return block_of_rows((vectors + kKept - 1) / kKept,
+                       std::min(kShortRowThreads, Form::kThreads));
 }
 
 // How many vectors of a row the threads of that block have room for. Places past the
 // row's end stay empty.
 template <typename Form>
-int places(int64_t vectors) {
+int places_of(int64_t vectors) {
   return Form::kKept * block_of<Form>(vectors).x;
 }
 
@@ -494,38 +504,57 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
     return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, kAligned, Added>,
                   block_of<Form>(vectors)};
   };
+  const auto in_few_rows = [&]<int kThreads, int kKept, int kVector>() {
+    return Launch{rms_norm_few_rows_kernel<kThreads, kKept, scalar_t, weight_t, kVector,
+                                           kAligned, Added>,
+                  dim3(kThreads, kRowsOfBlock<kThreads>)};
+  };
+  constexpr int kWarpKept = kAligned && !kAdds ? 3 : 1;
+  if ((kAligned || rows > kFewRows) && rows <= 16 * kFewRows && has_weight &&
+      hidden <= kWarpKept * kMinWarpSize * kWidth) {
+    return in_few_rows.template operator()<kMinWarpSize, kWarpKept, kWidth>();
+  }
   // Of rows that begin anywhere, short ones are read in vectors of one element.
-  constexpr int kKept = kFewRowsKept<Added>, kMore = 512;
+  constexpr int kKept = kAdds ? 1 : 2, kMore = 512;
   constexpr int kFew = kAligned ? kMore / 2 : kMore, kFewWidth = kAligned ? kWidth : 1;
   const bool is_few = hidden <= kKept * kFew * kFewWidth;
   const int64_t few_rows = kAligned && is_few ? 2 * kFewRows : kFewRows;
   if (rows <= few_rows && has_weight && hidden <= kKept * kMore * kWidth) {
-    const auto few =
-        rms_norm_few_rows_kernel<kFew, scalar_t, weight_t, kFewWidth, kAligned, Added>;
-    const auto more =
-        rms_norm_few_rows_kernel<kMore, scalar_t, weight_t, kWidth, kAligned, Added>;
-    return is_few ? Launch{few, dim3(kFew)} : Launch{more, dim3(kMore)};
+    return is_few ? in_few_rows.template operator()<kFew, kKept, kFewWidth>()
+                  : in_few_rows.template operator()<kMore, kKept, kWidth>();
   }
   if constexpr (kBytes < kVectorBytes) {
-    constexpr bool kHalf = kBytes == kVectorBytes / 2;
-    using Narrow = std::conditional_t<kHalf, HalfVectors, QuarterVectors>;
-    // Measured on an H100, it pays up to so many empty places.
-    const bool is_full =
-        places<Narrow>(vectors) - vectors <= places<Narrow>(vectors) / (kAdds ? 5 : 3);
-    if (vectors <= Narrow::kVectors && (kHalf || is_full)) return in_form(Narrow{});
-    if constexpr (kHalf) {
+    // With more vectors a thread, few threads would read so short a row.
+    if (vectors <= 48) return in_form(ThirdRows{});
+    if constexpr (kBytes == kVectorBytes / 2) {
+      if (vectors <= HalfVectors::kVectors) return in_form(HalfVectors{});
       if (vectors <= LongRows::kVectors) return in_form(LongRows{});
+    } else {
+      // Measured: it pays up to so many empty places, if enough threads read a row.
+      const int places = places_of<QuarterVectors>(vectors);
+      const bool is_full = places - vectors <= places / (kAdds ? 5 : 3);
+      if (vectors > 96 && vectors <= QuarterVectors::kVectors && is_full) {
+        return in_form(QuarterVectors{});
+      }
+      if constexpr (!kAdds) {
+        if (vectors <= LongQuarters::kVectors) return in_form(LongQuarters{});
+      }
     }
     return rms_norm_form<scalar_t, weight_t, kElements<scalar_t>, false, Added>(
         rows, hidden, has_weight);
   } else {
     const bool is_short = vectors <= ShortRows::kVectors;
     if constexpr (!kAdds) {  // in this form a residual would not fit the registers
-      if (is_short && places<ThirdRows>(vectors) < places<ShortRows>(vectors)) {
+      if (is_short && places_of<ThirdRows>(vectors) < places_of<ShortRows>(vectors)) {
         return in_form(ThirdRows{});
       }
     }
     if (is_short) return in_form(ShortRows{});
+    if constexpr (kAligned && !kAdds) {
+      if (vectors > LongRows::kVectors / 2 && vectors <= LongerRows::kVectors) {
+        return in_form(LongerRows{});
+      }
+    }
     return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
   }
 }
@@ -545,7 +574,7 @@ const char* with_width(int64_t hidden, std::initializer_list<int> alignments,
     }
   }
   if constexpr (kQuarter > 1) {
-    if (bytes == kVectorBytes / 4 && hidden <= QuarterVectors::kVectors * kQuarter) {
+    if (bytes == kVectorBytes / 4 && hidden <= LongQuarters::kVectors * kQuarter) {
       return launch.template operator()<kQuarter, true>();
     }
   }

@@ -96,7 +96,7 @@ def call(
         function: any function that pickle finds by name.
         *args: its arguments, which must pickle.
         measure: whether to note executed lines, where coverage is installed. Timings
-            suffer from it, so gallery scripts go without.
+            suffer from it, so gallery scripts and pages that run alone go without.
         fresh: whether to start a new Python instead of a fork that has PRELOAD.
         timeout: seconds until the process and all its children are killed.
         where: the folder in which to call it: the repository, or a page's project,
@@ -357,7 +357,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
         _run_blocks,
         page.name(path),
         blocks,
-        measure=reuse,
+        measure=reuse and not page.runs_alone(path),
         fresh=fresh,
         where=projects.write(page.name(path), step) if step else ROOT,
     )

@@ -37,7 +37,11 @@ WHOLE = "all"
 VARIANTS = {
     WHOLE: [],
     "the kernel for few rows": [
-        (f"{FORWARD}.h", "rows <= few_rows && has_weight", "few_rows < 0")
+        (f"{FORWARD}.h", "rows <= few_rows && has_weight", "few_rows < 0"),
+        (f"{FORWARD}.h", "rows <= 16 * kFewRows && has_weight", "false"),
+    ],
+    "a warp for each of few short rows": [
+        (f"{FORWARD}.h", "rows <= 16 * kFewRows && has_weight", "false")
     ],
     "its sum with a known number of warps": [
         (f"{FORWARD}.h", "block_sum<kThreads>(", "block_sum(")
@@ -45,15 +49,24 @@ VARIANTS = {
     "three vectors a thread": [
         (f"{FORWARD}.h", "if (is_short && places", "if (false && places")
     ],
+    "three narrow vectors of short rows": [
+        (f"{FORWARD}.h", "if (vectors <= 48)", "if (false)")
+    ],
+    "six quarter vectors a thread": [
+        (f"{FORWARD}.h", "if (vectors <= LongQuarters::kVectors)", "if (false)")
+    ],
+    "six vectors a thread": [
+        (f"{FORWARD}.h", "if (vectors > LongRows::kVectors / 2 &&", "if (false &&")
+    ],
     "the least number of blocks": [
         (f"{FORWARD}.h", "kWanted < kMost ? kWanted : kMost;", "1;")
     ],
     "the weight before the sum": [
-        (f"{FORWARD}.h", "if (!kAdds) kept.load_weight(weight);", ""),
-        (f"{FORWARD}.h", "if (kAdds) kept.load_weight", "kept.load_weight"),
+        (f"{FORWARD}.h", "if (!kWeightLater) kept.load_weight(weight);", ""),
+        (f"{FORWARD}.h", "if (kWeightLater) kept.load_weight", "kept.load_weight"),
     ],
     "rows that share a block": [
-        (f"{FORWARD}.h", "/ kKept, kShortRowThreads)", "/ kKept, 1)"),
+        (f"{FORWARD}.h", "std::min(kShortRowThreads, Form::kThreads)", "1"),
         (f"{BACKWARD}.cu", "(threads_of_row, kSharedThreads)", "(threads_of_row, 1)"),
     ],
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
@@ -95,7 +108,8 @@ SHAPES = [
     (262144, 128), (100000, 576), (32768, 1024), (32768, 4096), (12345, 7168),
     (8192, 8192), (16384, 5120), (5000, 12288), (4096, 16384), (2048, 32768),
     (1002, 65536), (332655, 522), (10065, 7500), (2000, 20004), (67802, 643),
-    (10065, 7503), (801, 7808), (8624, 1088), (382, 4032),
+    (10065, 7503), (801, 7808), (8624, 1088), (382, 4032), (1067, 376),
+    (116299, 70), (14911, 3074), (13341, 20120),
 ]  # fmt: skip
 
 
