@@ -48,7 +48,8 @@ if not code:
 # One source makes many kernels, and each name below says which kernel it is:
 #
 # - ``Form<4, 1024, ...>``: a thread keeps 4 vectors of a row in registers, and a block
-#   has 1024 threads at most. ``few_rows_kernel<256, ...>`` has blocks of 256 threads.
+#   has 1024 threads at most. In ``few_rows_kernel<256, 2, ...>`` a row has 256 threads,
+#   and a thread keeps 2 vectors.
 # - The dtypes of the input and of the weight, and the number of elements in a vector.
 #
 # Most kernels also exist for rows that are not aligned to 16 bytes. The list leaves

@@ -43,6 +43,7 @@ class Needs(NamedTuple):
     repeats: bool = False  # barriers in a loop, which a compiler may unroll
     # 16-byte stores, where rows begin anywhere: at least, for each kept vector if any
     wide_stores: int = 1
+    lanes: int = 64  # of a reduction, at most
 
 
 # By name, and by the first two numbers among the template arguments where they matter.
@@ -53,6 +54,9 @@ NEEDS = {
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
+    # A row has a warp, of 32 lanes on every chip.
+    "rms_norm_few_rows_kernel 32 1": Needs(1, barriers=0, wide_loads=3, lanes=32),
+    "rms_norm_few_rows_kernel 32 3": Needs(1, barriers=0, wide_loads=6, lanes=32),
     "rms_norm_cluster_kernel": Needs(
         2, barriers=1, wide_loads=12, repeats=True, wide_stores=4
     ),
@@ -102,10 +106,10 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     types = [argument for argument in arguments if argument in BYTES]
     numbers = [int(word) for word in arguments if word.isdigit()]
     form = " ".join([function, *map(str, numbers[:2])])
-    needs = NEEDS.get(function) or NEEDS.get(form)
+    needs = NEEDS.get(form) or NEEDS.get(function)
     if shares_a_row(function, numbers) and not chip.has_clusters:
         needs = None  # it is not launched there, and half of it is not compiled
-    steps = int(math.log2(chip.wave_size))
+    steps = int(math.log2(min(chip.wave_size, needs.lanes if needs else 64)))
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
     steps *= 2 if types[:1] == ["double"] else 1
     found = []

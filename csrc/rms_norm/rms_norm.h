@@ -550,7 +550,7 @@ auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
       }
     }
     if (is_short) return in_form(ShortRows{});
-    if constexpr (kAligned && !kAdds) {
+    if constexpr (kAligned && !kAdds && !is_wide<scalar_t, weight_t>()) {
       if (vectors > LongRows::kVectors / 2 && vectors <= LongerRows::kVectors) {
         return in_form(LongerRows{});
       }

@@ -62,8 +62,7 @@ VARIANTS = {
         (f"{FORWARD}.h", "kWanted < kMost ? kWanted : kMost;", "1;")
     ],
     "the weight before the sum": [
-        (f"{FORWARD}.h", "if (!kWeightLater) kept.load_weight(weight);", ""),
-        (f"{FORWARD}.h", "if (kWeightLater) kept.load_weight", "kept.load_weight"),
+        (f"{FORWARD}.h", "kAdds || kKeptBytes > (kAligned ? 64 : 48)", "true")
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "std::min(kShortRowThreads, Form::kThreads)", "1"),
