@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import tomllib
 from html import unescape
 from pathlib import Path
 
@@ -745,6 +744,25 @@ def test_recording_is_stale_for_new_file_or_command(book):
     assert origins(book.passes()) == ["stale", "stale"]
 
 
+def test_a_recording_has_the_sources_of_another(book):
+    book.write("csrc/a.cu", "int a;\n")
+    same = '[same]\ncommand = "echo same"\nsources = "{}"\n'
+    book.write("docs/recordings.toml", MANIFEST + same.format("bench"))
+    book.in_proof(RECORD)
+    recording = json.loads((book.root / "docs/recordings/same.json").read_text())
+    assert recording["sources"].keys() == {"csrc/a.cu"}
+    book.write("docs/recordings.toml", MANIFEST + same.format("nobody"))
+    book.in_proof(
+        """
+        import pytest
+        from proof import record
+
+        with pytest.raises(SystemExit, match="same.: no entry nobody"):
+            record.manifest()
+        """
+    )
+
+
 def test_sources_of_a_recording_by_pattern(book, capfd):
     for name in ("a.h", "b.h", "a.cu"):
         book.write(f"csrc/{name}", "int a;\n")
@@ -894,15 +912,13 @@ def test_gallery_page_shows_its_recording(book, monkeypatch):
 
 def test_manifest_fits_the_recordings():
     root = EXTENSIONS.parents[1]
-    manifest = tomllib.loads((root / "docs/recordings.toml").read_text())
+    manifest = record.manifest()
     for file in (root / "docs/recordings").glob("*.json"):
         assert file.stem in manifest, f"{file.name} is of no table"
-        entry, recording = manifest[file.stem], json.loads(file.read_text())
+        recording = json.loads(file.read_text())
         if record.changes(file.stem, recording):
             continue  # stale, and the page says so
-        sources = recording["sources"]
-        plays = [entry[key] for key in ("script", "notebook") if key in entry]
-        named = [*entry.get("sources", []), *plays]
+        sources, named = recording["sources"], manifest[file.stem].sources
         unnamed = [s for s in sources if not any(is_in(s, n) for n in named)]
         unused = [n for n in named if not any(is_in(s, n) for s in sources)]
         assert (unnamed, unused) == ([], []), file.name

@@ -102,11 +102,15 @@ def manifest() -> dict[str, Entry]:
     if not MANIFEST.exists():
         return {}
     tables = tomllib.loads(MANIFEST.read_text(encoding="utf-8"))
-    return {name: _entry(name, dict(table)) for name, table in tables.items()}
+    return {name: _entry(name, dict(table), tables) for name, table in tables.items()}
 
 
-def _entry(name: str, table: dict) -> Entry:
+def _entry(name: str, table: dict, tables: dict) -> Entry:
     sources = table.pop("sources", [])
+    if isinstance(sources, str):  # those of the entry that it names
+        if sources not in tables:
+            raise SystemExit(f"docs/recordings.toml: [{name}]: no entry {sources}")
+        sources = tables[sources]["sources"]
     if plays := table.pop("script", "") or table.pop("notebook", ""):
         sources = [plays, *sources]
         table["command"] = f"PYTHONPATH=docs/_ext python3 -m proof.play {plays}"
