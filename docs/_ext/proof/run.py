@@ -374,7 +374,7 @@ def run_page(path: Path, *, reuse: bool = True) -> list[Result]:
     skipped = _skipped(blocks, results)
     run.inputs |= evidence.digests(ROOT / name for name in skipped)
     run.inputs |= projects.inputs(step) if step else {}
-    detail = {"blocks": blocks_digest(blocks), "skipped": run.skipped | skipped}
+    detail = {"blocks": blocks_digest(path), "skipped": run.skipped | skipped}
     outputs = [asdict(result) for result in results]
     evidence.store().save(run.record("ran", what, outputs=outputs, detail=detail))
     return results
@@ -400,7 +400,7 @@ def workers() -> int:
 def known_results(path: Path) -> list[Result]:
     """The results of a page's blocks from a current record; none without one."""
     record = evidence.store().get(f"page:{page.name(path)}")
-    if record and record.detail["blocks"] == blocks_digest(page.parse(path)):
+    if record and record.detail["blocks"] == blocks_digest(path):
         return [Result(**output) for output in record.outputs]
     return []
 
@@ -415,9 +415,10 @@ def _skipped(blocks: list[Block], results: list[Result]) -> dict[str, str]:
     }
 
 
-def blocks_digest(blocks: list[Block]) -> str:
-    """Digest what is run: prose may change without a new run."""
-    text = [[b.language, b.code, b.fails, b.needs] for b in blocks]
+def blocks_digest(path: Path) -> str:
+    """Digest what is run, and whether alone: prose may change without a new run."""
+    text = [[b.language, b.code, b.fails, b.needs] for b in page.parse(path)]
+    text.append(page.runs_alone(path))
     return hashlib.sha256(json.dumps(text).encode()).hexdigest()
 
 
