@@ -57,9 +57,10 @@ def errors(app, env) -> list[tuple[str, int, str, str]]:
         record = store().get(f"page:{docname}")
         if not ours or not record:
             continue
-        blocks = page.parse(Path(env.doc2path(docname)))
-        if record.detail["blocks"] != blocks_digest(blocks):
+        path = Path(env.doc2path(docname))
+        if record.detail["blocks"] != blocks_digest(path):
             continue  # edited, and not run since
+        blocks = page.parse(path)
         for number, claim in ours:
             block, result = blocks[claim["block"]], record.outputs[claim["block"]]
             if block.cause and result["status"] == "failed" and not claim.get("output"):
