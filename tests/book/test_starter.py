@@ -283,7 +283,7 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
 @pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
 @pytest.mark.parametrize("operator", ["softcap", "squared_relu"])
 def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operator):
-    page = (ROOT / "docs/guide/8_your_own.md").read_text()
+    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
     (rename,) = re.findall(r"\$ (sed 's/mysoftcap/.+')", page)
     rename = rename.replace("squash", operator)
     run(STARTER / "new.py", "attn", "--operator", operator, folder=tmp_path)
@@ -297,7 +297,7 @@ def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operat
 def pairs(tmp_path_factory) -> Path:
     """A project whose arguments have the names that the page's command gives them."""
     folder = tmp_path_factory.mktemp("renamed")
-    page = (ROOT / "docs/guide/8_your_own.md").read_text()
+    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
     commands = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
     run(STARTER / "new.py", "pairs", "--operator", "pair", folder=folder)
     assert len(commands) == 4
