@@ -33,8 +33,7 @@ namespace starter {
 template <typename T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// e^x and x / y, on GPUs fast and less exact in fp32. On NVIDIA GPUs, x / y is 0 if y
-// is larger than 2^126.
+// e^x and x / y. In fp32 on GPUs less exact; on NVIDIA's, x / y is 0 if y > 2^126.
 STARTER_HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
 STARTER_HOST_DEVICE inline float fast_exp(float x) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)

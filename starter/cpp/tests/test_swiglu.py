@@ -74,6 +74,7 @@ def test_any_strides(device, layout, dtype):
     gate, up = map(LAYOUTS[layout], torch.randn(2, 4, 2400, device=device, dtype=dtype))
     check(gate, up)
     check(gate, up.contiguous())
+    check(gate.contiguous(), up)
 
 
 def test_infinity_and_nan(device):
@@ -83,6 +84,7 @@ def test_infinity_and_nan(device):
 
 WRONG = {
     "expected up of shape [2, 3], but got [3]": lambda x: (x, x[0]),
+    "expected up of shape [2, 3], but got [2]": lambda x: (x, x[:, 0].to("meta")),
     "expected up of dtype Float, but got Double": lambda x: (x, x.double()),
     "expected gate of fp16, bf16, fp32 or fp64, but got Int": lambda x: (x.int(),) * 2,
     "expected limit to be positive, but got 0": lambda x: (x, x, 0.0),
@@ -129,8 +131,9 @@ def test_first_and_second_derivatives(device, limit):
 
 def test_forward_mode_is_refused(device):
     x = torch.randn(3, device=device)
-    with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
-        torch.func.jvp(starter.swiglu, (x, x), (x, x))  # [/autograd]
+    for call in (lambda t: starter.swiglu(t, x), lambda t: starter.swiglu(x, t)):
+        with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
+            torch.func.jvp(call, (x,), (x,))  # [/autograd]
 
 
 def test_opcheck(device):

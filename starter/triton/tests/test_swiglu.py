@@ -69,6 +69,7 @@ def test_any_strides(layout, columns):
     gate, up = map(LAYOUTS[layout], torch.randn(2, 4, columns, device=DEVICE))
     check(gate, up)
     check(gate, up.contiguous())
+    check(gate.contiguous(), up)
 
 
 def test_infinity_and_nan():
@@ -78,6 +79,7 @@ def test_infinity_and_nan():
 
 WRONG = {
     "expected up of shape [2, 3], but got [3]": lambda x: (x, x[0]),
+    "expected up of shape [2, 3], but got [2]": lambda x: (x, x[:, 0].to("meta")),
     "expected up of dtype torch.float32, but got": lambda x: (x, x.double()),
     "expected gate of fp16, bf16, fp32 or fp64": lambda x: (x.int(), x.int()),
     "expected limit to be positive, but got 0": lambda x: (x, x, 0.0),
@@ -124,8 +126,9 @@ def test_first_and_second_derivatives(limit):
 
 def test_forward_mode_is_refused():
     x = torch.randn(3, device=DEVICE)
-    with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
-        torch.func.jvp(starter.swiglu, (x, x), (x, x))
+    for call in (lambda t: starter.swiglu(t, x), lambda t: starter.swiglu(x, t)):
+        with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
+            torch.func.jvp(call, (x,), (x,))
 
 
 def test_opcheck():
