@@ -260,9 +260,10 @@ def find_page(session: nox.Session, name: str) -> str:
             if source and not no_page:
                 inside = path.relative_to(ROOT / folder).with_suffix("")
                 pages[path.relative_to(ROOT).as_posix()] = prefix + inside.as_posix()
-    whole = name.removesuffix(".md").removesuffix(".py").removesuffix(".ipynb")
     exact = [
-        page for path, page in pages.items() if whole in (page, path.rpartition(".")[0])
+        page
+        for path, page in pages.items()
+        if name in (page, path, path.rpartition(".")[0])
     ]
     found = exact or [page for path, page in pages.items() if name in path]
     if len(found) != 1:

@@ -87,7 +87,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1015), ("triton", 10, 420)]
+    ("kind", "most_files", "most_lines"), [("cpp", 18, 1010), ("triton", 10, 420)]
 )
 def test_it_is_small(kind, most_files, most_lines):
     found = files(STARTER / kind)
@@ -132,7 +132,6 @@ def test_the_tests_of_a_project_notice_a_forgotten_tensor(
     assert file.read_text().count(right) == 1
     file.write_text(file.read_text().replace(right, wrong))
     only = (f"tests/test_{CPP[1]}.py", "-k", test)
-    run_tests(projects / CPP[0], projects / "site", *only)
     with pytest.raises(AssertionError, match="1 failed"):
         run_tests(projects / CPP[0], site, *only)
 

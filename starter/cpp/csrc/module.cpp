@@ -1,5 +1,4 @@
-// An empty Python module. Importing it loads the shared library, and loading the
-// library registers its operators with PyTorch.
+// An empty Python module: importing it loads the library, which registers operators.
 #include <Python.h>
 
 PyMODINIT_FUNC PyInit__C(void) {

@@ -52,8 +52,7 @@ void with_type_of(const char* op, const char* name, const Tensor& tensor, Run ru
   }
 }
 
-// The tensor itself if a View can describe it: it is contiguous, or the same distance
-// leads from each row to the next, as in one half of a larger tensor. Otherwise a copy.
+// The tensor itself if a View can describe it (rows equally far apart), or else a copy.
 inline Tensor viewable(const Tensor& tensor) {
   const int64_t last = tensor.dim() - 1;
   bool regular = last >= 1 && tensor.stride(last) == 1;
@@ -86,8 +85,7 @@ void for_each(int64_t count, Compute compute) {
 }
 
 #if defined(USE_CUDA)  // [gpu]
-// While it lives, allocations and launches go to the GPU of `tensor`. `stream` is the
-// one that the caller's other work on this GPU is queued on.
+// While it lives, the tensor's GPU is current. `stream` is the caller's stream there.
 struct GpuOf {
   torch::stable::accelerator::DeviceGuard guard;
   void* stream = nullptr;
