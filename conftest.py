@@ -2,9 +2,9 @@
 
 tests/ needs only the way to `proof` from here. The rest are items of their own: a
 ``{run}`` block of a page, a script of examples_src/ in a process of its own, a notebook
-through nbval. What the build of the site has run is not run again while its record is
-current. ``pytest`` needs torch and pytest only; what lacks another tool is skipped by
-name.
+through nbval. Of the pages, those of the guide and those whose record is stale are run;
+with ``--all`` every page is. ``pytest`` needs torch and pytest only; what lacks another
+tool is skipped by name.
 """
 
 import importlib.util
@@ -26,10 +26,15 @@ TIMEOUT = 600
 # reads it when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(DOCS / "_ext"))
-from proof import evidence, page, run  # noqa: E402  found through the line above
+from proof import page, prove, units  # noqa: E402  found through the line above
+from proof.evidence import store  # noqa: E402
 
 # A page may run pytest itself, which must not read that page again.
 IN_A_PAGE = "PROOF_FOLDER" in os.environ
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every page, every case")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -109,9 +114,6 @@ class Script(BookItem):
     """A gallery script: it runs alone and ends with status 0."""
 
     def runtest(self) -> None:
-        record = evidence.store().get(f"script:{evidence.relative(self.path)}")
-        if record and record.kind == "ran":
-            return
         try:
             done = subprocess.run(
                 [sys.executable, str(self.path)],
@@ -151,14 +153,31 @@ class PageFile(pytest.File):
     results = None
 
     def collect(self):
-        for number, block in enumerate(page.parse(self.path)):
-            name = f"line {block.line} {block.language}"
-            yield Block.from_parent(self, name=name, block=block, number=number)
+        blocks = page.parse(self.path)
+        if blocks and (self.config.option.all or self.is_named() or self.must_run()):
+            for number, block in enumerate(blocks):
+                name = f"line {block.line} {block.language}"
+                yield Block.from_parent(self, name=name, block=block, number=number)
+
+    def is_named(self) -> bool:
+        """Whether the command line names this page and not only its folder."""
+        return self.session.isinitpath(self.path)
+
+    def must_run(self) -> bool:
+        """Whether no run of another machine says how the page ends."""
+        what = f"page:{page.name(self.path)}"
+        known = store().elsewhere(what)
+        is_told = known and units.is_of(known, self.path)
+        return what.startswith(prove.RUN_HERE) or not is_told
 
     def result(self, number: int) -> page.Result:
         if self.results is None:
-            known = run.known_results(self.path)
-            self.results = known or run.run_page(self.path, reuse=False)
+            record = store().here(f"page:{page.name(self.path)}")
+            if not (record and units.is_of(record, self.path)):
+                record = units.run_page(self.path)
+                if not units.problem(record):
+                    store().save(record)
+            self.results = [*map(units.result, record.outputs)]
         return self.results[number]
 
 

@@ -1,8 +1,8 @@
 """Everything this repository does, one session per verb: ``nox -l`` lists them.
 
-``nox -s docs`` and ``nox -s tests`` set up all they need on a machine with Python 3.11
-or newer, its headers, and a C++ compiler. Every output goes to build/, every
-environment to .nox/.
+Three verbs make the site: ``read`` lays it out from what was proven before, ``docs``
+runs the guide, the gallery and the notebooks here, and ``prove`` runs everything. Every
+output goes to build/, every environment to .nox/.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -32,35 +33,51 @@ STRICT = ["-W", "-n", "-T", "--keep-going"]
 
 
 @nox.session
+def read(session: nox.Session) -> None:
+    """Lay the site out from docs/evidence: no torch, no compiler, nothing runs."""
+    python = environment(session, "read", "read")
+    sphinx(session, python, HTML, *STRICT, "-t", "read", *session.posargs)
+    announce(HTML)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site: compile the operators, run every page, write build/html."""
+    """Run guide, gallery, notebooks and what has changed here; build the site."""
     python = book(session)
-    session.run(python, "-m", "proof", external=True)
+    session.run(python, "-m", "proof", "docs", external=True)
     sphinx(session, python, HTML, *STRICT, *session.posargs)
     announce(HTML)
 
 
 @nox.session
-def quick(session: nox.Session) -> None:
-    """Build the pages without running their code, for a look at text and layout."""
-    python = book(session)
-    html = BUILD / "quick" / "html"
-    sphinx(session, python, html, "-t", "quick", *session.posargs)
-    announce(html)
+def prove(session: nox.Session) -> None:
+    """Run all that this machine can run, and renew docs/evidence: [PAGE ...] [--check].
+
+    ``--list`` runs nothing and shows what is stale, ``--shard I/N`` runs a part.
+    """
+    given = session.posargs
+    names = [find_page(session, name) if is_page(name) else name for name in given]
+    if "--list" in names:
+        # It reads digests alone, so that it needs no environment of its own.
+        session.env["PYTHONPATH"] = str(ROOT / "docs" / "_ext")
+        session.run(sys.executable, "-m", "proof", "prove", *names, external=True)
+        return
+    session.run(book(session), "-m", "proof", "prove", *names, external=True)
 
 
 @nox.session
 def page(session: nox.Session) -> None:
-    """Run and build one page, script or notebook: nox -s page -- NAME."""
+    """Prove one page, script or notebook and show it: nox -s page -- NAME."""
     if len(session.posargs) != 1:
         session.error("name one page: nox -s page -- guide/3_gpu_kernel")
     name = find_page(session, session.posargs[0])
     python = book(session)
-    session.run(python, "-m", "proof", external=True)
-    html = BUILD / "quick" / "html"
+    runs = succeeds(session, python, "-m", "proof", "prove", name)
     session.env["OPBOOK_PAGE"] = name
-    sphinx(session, python, html, "-t", "quick")
-    announce(html / f"{name}.html")
+    sphinx(session, python, HTML, *STRICT)  # which names the line of what failed
+    announce(HTML / f"{name}.html")
+    if not runs:
+        session.error(f"{name} does not run as it says")
 
 
 @nox.session
@@ -70,7 +87,8 @@ def live(session: nox.Session) -> None:
     # What a build writes must not start the next one.
     written = ["/docs/examples/", "/docs/tutorials/", "__pycache__", r"\.so$"]
     folders = ["csrc", "src/opbook", "examples_src", "tutorials"]
-    options = ["-n", "-d", BUILD / "doctrees", "--pre-build", f"{python} -m proof"]
+    run = f"{python} -m proof docs"
+    options = ["-n", "-d", BUILD / "doctrees", "--pre-build", run]
     options += [part for pattern in written for part in ("--re-ignore", pattern)]
     options += [part for folder in folders for part in ("--watch", folder)]
     command = [python, "-m", "sphinx_autobuild", *options, *session.posargs]
@@ -87,7 +105,7 @@ def new(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
     python = book(session)
-    session.run(python, "-m", "proof", external=True)
+    session.run(python, "-m", "proof", "library", external=True)
     # A page's blocks share a process, so that a file goes to one worker as a whole.
     workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
     workers += ["--durations=10"]
@@ -103,7 +121,7 @@ def bench(session: nox.Session) -> None:
         names = ", ".join(sorted(path.stem for path in script.parent.glob("*.py")))
         session.error(f"no benchmark {name!r}: there are {names}")
     python = book(session)
-    session.run(python, "-m", "proof", external=True)
+    session.run(python, "-m", "proof", "library", external=True)
     # The docs benchmark builds copies of the repository with this nox.
     session.env["OPBOOK_NOX"] = sys.executable
     session.run(python, script, *options, external=True)
@@ -111,19 +129,26 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the style of Python, C++, CUDA and prose."""
+    """Check the style of Python, C++, CUDA and prose; ``-- --fix`` mends some."""
+    fix = "--fix" in session.posargs
     tools = Path(environment(session, "lint", "lint")).parent
     pages = tracked("*.md", "*.rst", "*.toml", "*.py", ".github/**/*.yml")
     cxx = tracked("*.h", "*.cpp", "*.cu")
     prose = [path for path in pages if path.endswith((".md", ".rst"))]
-    for command in (
-        ["ruff", "check"],
-        ["ruff", "format", "--check"],
-        ["clang-format", "--dry-run", "-Werror", *cxx],
-        ["codespell", *pages, *cxx],
+    commands = (
+        ["ruff", "check", *["--fix"] * fix],
+        ["ruff", "format", *["--check"] * (not fix)],
+        ["clang-format", *(["-i"] if fix else ["--dry-run", "-Werror"]), *cxx],
+        ["codespell", *["--write-changes"] * fix, *pages, *cxx],
         ["sphinx-lint", "--enable=all", "--disable=line-too-long", *prose],
-    ):
-        session.run(tools / command[0], *command[1:], external=True)
+    )
+    failed = [
+        name
+        for name, *options in commands
+        if not succeeds(session, tools / name, *options)
+    ]
+    if failed:
+        session.error(f"{', '.join(failed)} found something: see above")
 
 
 @nox.session
@@ -137,9 +162,9 @@ def browser(session: nox.Session) -> None:
 @nox.session
 def links(session: nox.Session) -> None:
     """Ask every address that the site links to (needs the network)."""
-    python = book(session)
+    python = environment(session, "read", "read")
     out = BUILD / "links"
-    sphinx(session, python, out, "-t", "quick", "-b", "linkcheck", *session.posargs)
+    sphinx(session, python, out, "-t", "read", "-b", "linkcheck", *session.posargs)
 
 
 @nox.session
@@ -270,6 +295,20 @@ def find_page(session: nox.Session, name: str) -> str:
         what = "fits " + ", ".join(sorted(found)) if found else "fits no page"
         session.error(f"{name!r} {what}: give one of\n  " + "\n  ".join(sorted(pages)))
     return found[0]
+
+
+def succeeds(session: nox.Session, *command: str | Path) -> bool:
+    """Run a command; return whether it ended well, so that others can follow."""
+    try:
+        session.run(*command, external=True)
+    except nox.command.CommandFailed:
+        return False
+    return True
+
+
+def is_page(argument: str) -> bool:
+    """Whether an argument names a page, not an option, its value, or a record."""
+    return not argument.startswith("-") and not re.match(r"\d+/\d+$|\w+:", argument)
 
 
 def announce(path: Path) -> None:

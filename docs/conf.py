@@ -1,4 +1,4 @@
-"""Sphinx configuration. Before Sphinx starts, `python -m proof` builds the library."""
+"""Sphinx configuration. Sphinx shows what `python -m proof` ran, and runs nothing."""
 
 import os
 import shutil
@@ -10,13 +10,8 @@ ROOT = DOCS.parent
 BUILD = ROOT / "build"
 sys.path.insert(0, str(DOCS / "_ext"))
 
-import versions  # noqa: E402  found through the line above
-from proof.evidence import fingerprint  # noqa: E402
-
-# `nox -s quick` sets this tag: pages are laid out and their code is not run, but for
-# the one page that `nox -s page` names.
-QUICK = tags.has("quick")  # noqa: F821  Sphinx puts `tags` into this file
-ONLY_PAGE = os.environ.get("OPBOOK_PAGE", "") if QUICK else ""
+from proof.evidence import store  # noqa: E402  found through the line above
+from proof.notebook import EXECUTED, notebooks  # noqa: E402
 
 # Project ----------------------------------------------------------------------------
 
@@ -27,34 +22,26 @@ language = "en"
 # The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
 # examples_src/sources/reduction/install.sh clones it, and a test compares the two.
 repository = ""
-# The address above the sites of all versions, and the version of this one: the workflow
-# that publishes a release sets them. Without them there is no version switcher.
-versions_site = os.environ.get("OPBOOK_SITE", "")
-release = version = os.environ.get("OPBOOK_VERSION", "")
 
 # General ----------------------------------------------------------------------------
 
 extensions = [
     # Sphinx's own
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     # Our own, in _ext
     "anchors",
+    "api",
     "mathml",
     "proof",
     "code_objects",
-    "custom_op_docs",
     "error_table",
     "finding",
     "finish",
     "notebooks",
-    "operator_table",
     "step_files",
     "steps",
     "support_matrix",
     "topics",
-    "versions",
     # External
     "myst_nb",
     "sphinx_gallery.gen_gallery",
@@ -76,7 +63,9 @@ intersphinx_mapping = {
 
 # Pages, notebooks and gallery -------------------------------------------------------
 
-proof_execute = ONLY_PAGE or not QUICK
+# `nox -s read` sets this tag: what has no evidence yet says so, and is no error.
+proof_complete = not tags.has("read")  # noqa: F821  Sphinx puts `tags` into this file
+proof_page = os.environ.get("OPBOOK_PAGE", "")  # of this one, a build prints the counts
 
 myst_enable_extensions = [
     "attrs_block",
@@ -88,27 +77,15 @@ myst_enable_extensions = [
 ]
 myst_heading_anchors = 3
 
-# The outputs of a notebook are good for the sources and versions they came from.
-nb_execution_cache_path = str(
-    BUILD / "jupyter_cache" / fingerprint(["csrc", "src/opbook"])
-)
-nb_execution_mode = "off" if QUICK else "cache"
-if ONLY_PAGE.startswith("tutorials/"):
-    nb_execution_mode = "cache"
-    notebooks = (ROOT / "tutorials").glob("*.ipynb")
-    others = {f"tutorials/{path.name}" for path in notebooks} - {f"{ONLY_PAGE}.ipynb"}
-    nb_execution_excludepatterns = sorted(others)
-nb_execution_timeout = 600  # seconds; the default of 30 is short for a compiler
-nb_execution_show_tb = True
+nb_execution_mode = "off"
 nb_merge_streams = True
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples_src",
     "gallery_dirs": "examples",
-    "filename_pattern": rf"/{Path(ONLY_PAGE).name}\.py$" if ONLY_PAGE else r"/\d\d_",
+    "filename_pattern": r"/\d\d_",
     "ignore_pattern": r"(^|/)_",
     "within_subsection_order": "FileNameSortKey",
-    "plot_gallery": not QUICK or ONLY_PAGE.startswith("examples/"),
     "remove_config_comments": True,
     "inspect_global_variables": False,  # links on functions, not on every variable
     "show_signature": False,
@@ -118,26 +95,28 @@ sphinx_gallery_conf = {
 
 
 def copy_notebooks() -> None:
-    """Mirror tutorials/ into docs/tutorials/, touching only what has changed."""
+    """Mirror tutorials/ into docs/tutorials/, touching only what has changed.
+
+    A notebook that has run in this checkout shows what it printed here.
+    """
     target = DOCS / "tutorials"
     target.mkdir(exist_ok=True)
-    sources = {path.name: path for path in (ROOT / "tutorials").glob("*.ipynb")}
-    for stale in target.glob("*.ipynb"):
-        if stale.name not in sources:
-            stale.unlink()
+    sources = {path.name: path for path in notebooks()}
+    for stale in {*target.glob("*.ipynb")} - {target / name for name in sources}:
+        stale.unlink()
     for name, source in sources.items():
+        ran_here = store().here(f"notebook:tutorials/{name}")
+        shown = EXECUTED / name if ran_here and (EXECUTED / name).exists() else source
         copy = target / name
-        if not copy.exists() or copy.read_bytes() != source.read_bytes():
-            shutil.copyfile(source, copy)
+        if not copy.exists() or copy.read_bytes() != shown.read_bytes():
+            shutil.copyfile(shown, copy)
 
 
 copy_notebooks()
 
 # API --------------------------------------------------------------------------------
 
-autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-napoleon_numpy_docstring = False
+python_use_unqualified_type_names = True
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
@@ -192,10 +171,6 @@ if repository:
             {"name": "Sources", "url": repository, "icon": "fa-solid fa-code-branch"}
         ],
     }
-if versions_site:
-    html_baseurl = f"{versions_site}/{version}/"
-    html_theme_options |= versions.theme_options(versions_site, version)
-    html_theme_options["navbar_end"].insert(0, "version-switcher")
 
 
 def setup(app):

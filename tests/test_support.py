@@ -82,11 +82,8 @@ def seen():
     """What the tests saw: for an operator on a device, the dtypes of each answer."""
     answers: dict[str, dict[str, list[str]]] = {}
     yield answers
-    if path := os.environ.get("OPBOOK_SUPPORT"):
-        lines = (f" {json.dumps(k)}: {json.dumps(v)}" for k, v in answers.items())
-        text = "{\n" + ",\n".join(lines) + "\n}\n"
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text, encoding="utf-8")
+    if path := os.environ.get("RECORD_DATA"):
+        Path(path).write_text(json.dumps(answers), encoding="utf-8")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,17 +1,10 @@
-"""What the benchmarks measured: now where there is a GPU, else from the recording."""
+"""What the benchmarks measured, as docs/evidence has it."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-from proof import record  # noqa: E402  found through the line above
+RECORDS = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "gpu"
 
 OURS = ("opbook", "opbook.triton")
 LIMITS = ("copy", "F.linear", "product")
@@ -81,30 +74,14 @@ def read(*names: str) -> Results:
 
 
 def _read(name: str) -> Results:
-    entry = record.manifest()[name]
-    if torch.cuda.is_available() and not entry.card:
-        return Results(json.loads(_measured(entry).read_text()), "measured here")
-    if not entry.file.exists():
+    file = RECORDS / f"{name}.json"
+    if not file.exists():
         raise FileNotFoundError(
-            f"{entry.file.relative_to(ROOT)} is missing: on a GPU, run "
-            f"`PYTHONPATH=docs/_ext python3 -m proof.record {entry.name}`"
+            f"docs/evidence/gpu/{file.name} is missing: on a GPU, run "
+            f"`python3 -m nox -s prove -- gpu:{name}`"
         )
-    recording = json.loads(entry.file.read_text())
-    origin = f"recorded {recording['date']}"
-    if record.changes(entry.name, recording):
-        origin += "\nstale: its sources or command have changed since"
-    return Results(recording["data"], origin)
-
-
-def _measured(entry: record.Entry) -> Path:
-    """A file with results of this machine, no older than what they depend on."""
-    file = ROOT / "build" / "benchmarks" / f"{entry.name}.json"
-    newest = max(path.stat().st_mtime for path in record.files(entry.sources))
-    if not file.exists() or file.stat().st_mtime < newest:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {"RECORD_DATA": str(file)}
-        subprocess.run(entry.command, shell=True, cwd=ROOT, env=environment, check=True)
-    return file
+    record = json.loads(file.read_text(encoding="utf-8"))
+    return Results(record["detail"]["data"], f"recorded {record['date']}")
 
 
 def shape_of(row: Row) -> str:

@@ -1,11 +1,9 @@
 """``code-objects``: what the compilers made of a kernel, for every target."""
 
-import json
-
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from proof.build import CODE_OBJECTS
+from proof.evidence import store
 
 COLUMNS = {
     "Registers": "registers",
@@ -27,10 +25,10 @@ class CodeObjects(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(CODE_OBJECTS))
+        self.env.note_reread()
         figures = [f for f in read_figures() if f["source"] == self.arguments[0]]
         if not figures:
-            text = "Not compiled here: this machine has neither nvcc nor clang."
+            text = "Nobody has compiled this source as it is now for a GPU."
             return [nodes.warning("", nodes.paragraph("", text))]
         head = ["Target", "Compiler", "Warp", "Kernels", *COLUMNS]
         container = nodes.container(classes=["pst-scrollable-table-container"])
@@ -39,10 +37,10 @@ class CodeObjects(SphinxDirective):
 
 
 def read_figures() -> list[dict]:
-    """The figures of the last compile; none when no compiler was there."""
-    if not CODE_OBJECTS.exists():
-        return []
-    return json.loads(CODE_OBJECTS.read_text(encoding="utf-8"))
+    """What the store has of each kernel source and target, stale or not."""
+    names = sorted(what for what in store().names() if what.startswith("compile:"))
+    known = (next(store().known(what), (None,))[0] for what in names)
+    return [record.detail["figures"] for record in known if record and record.detail]
 
 
 def row(figure: dict) -> list[str]:

@@ -9,9 +9,7 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 
-from proof import page, tables
-from proof.evidence import store
-from proof.run import blocks_digest
+from proof import page, tables, units
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
@@ -54,17 +52,15 @@ def errors(app, env) -> list[tuple[str, int, str, str]]:
     for docname in sorted(env.all_docs):
         claims = env.proof["claims"].get(docname, [])
         ours = [(n, c) for n, c in enumerate(claims) if c["how"] == "run"]
-        record = store().get(f"page:{docname}")
-        if not ours or not record:
+        if not ours:
             continue
         path = Path(env.doc2path(docname))
-        if record.detail["blocks"] != blocks_digest(path):
-            continue  # edited, and not run since
-        blocks = page.parse(path)
+        blocks, shown = page.parse(path), units.shown(path)
         for number, claim in ours:
-            block, result = blocks[claim["block"]], record.outputs[claim["block"]]
-            if block.cause and result["status"] == "failed" and not claim.get("output"):
-                text = diagnostic(block, result["text"])
+            block, result = blocks[claim["block"]], shown[claim["block"]].result
+            failed = result and result.status == "failed"
+            if block.cause and failed and not claim.get("output"):
+                text = diagnostic(block, result.text)
                 found.append((docname, number, text, block.cause))
     return found
 

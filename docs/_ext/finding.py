@@ -12,7 +12,7 @@ from pathlib import Path
 from sphinx.util import logging
 
 import page_text
-from proof.evidence import write_text
+from proof.files import write_text
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,16 @@ resolved. The code cells are the page's blocks with the results of the build.
 """
 
 import re
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode, v4
 
 import page_text
-from proof import evidence, page, projects, run
+from proof import machine, page, projects, units
+from proof.files import write_text
 from proof.page import Block, Result
 from steps import zip_name
 
@@ -54,7 +57,7 @@ def write(app, pagename, templatename, context, doctree) -> None:
         return
     path = Path(app.env.doc2path(pagename))
     blocks = page.parse(path)
-    results = run.known_results(path) or [Result()] * len(blocks)
+    results = [found.result or Result(status="not_run") for found in units.shown(path)]
     base = app.config.html_baseurl
     address = base and base + app.builder.get_target_uri(pagename)
     cells = list(map(is_cell, blocks, results))
@@ -63,13 +66,22 @@ def write(app, pagename, templatename, context, doctree) -> None:
     nbformat.validate(made)
     context["notebook_file"] = f"_notebooks/{pagename}.ipynb"
     file = Path(app.outdir, context["notebook_file"])
-    evidence.write_text(file, nbformat.writes(made) + "\n")
+    write_text(file, nbformat.writes(made) + "\n")
 
 
 def is_cell(block: Block, result: Result) -> bool:
     """Whether a block is a cell: it ran, and needs g++ and Python packages at most."""
     tools = {need.partition(">=")[0] for need in block.needs} - {"g++"}
-    return result.status != "not_run" and all(map(evidence.package_version, tools))
+    return result.status != "not_run" and tools <= packages()
+
+
+@cache
+def packages() -> set[str]:
+    """The packages that the project's own environments have."""
+    file = projects.ROOT / "pyproject.toml"
+    groups = tomllib.loads(file.read_text(encoding="utf-8"))["dependency-groups"]
+    named = (entry for group in groups.values() for entry in group)
+    return {re.match(r"[\w-]+", name)[0] for name in named if isinstance(name, str)}
 
 
 def raises(block: Block) -> bool:
@@ -109,7 +121,7 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
         note += FAILS
     code = SETUP.format(file=file, place=place)
     has_triton = any("triton" in block.code for block in blocks)
-    if has_triton and not evidence.environment()["gpu"]:
+    if has_triton and not machine.gpus():
         code += INTERPRET
     return note, code
 

@@ -9,7 +9,7 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from code_objects import table
-from proof.evidence import ROOT
+from proof.files import ROOT
 
 
 class StepFiles(SphinxDirective):

@@ -108,7 +108,7 @@ def _with_context(lit: set[int], count: int) -> list[range]:
 def _listing(name: str, file: projects.File, lines: range, lit: set[int]):
     """These lines of a file, as Markdown."""
     yield f"```{{literalinclude}} /../{file.original}"
-    yield f":lines: {','.join(str(file.numbers[n - 1]) for n in lines)}"
+    yield f":lines: {lines[0]}-{lines[-1]}"
     yield ":with-markers:"
     if language := LEXERS.get(Path(name).suffix):
         yield f":language: {language}"

@@ -1,18 +1,15 @@
 """``support-matrix``: which operator takes which dtype where, as tests saw it."""
 
-import json
 import re
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from code_objects import read_figures
-from proof.build import CODE_OBJECTS
-from proof.evidence import ROOT, read_json
-from proof.origins import RECORDINGS, resolve
+from proof.evidence import store
+from proof.origins import resolve
 
-SEEN_HERE = ROOT / "build" / "support.json"
-RECORDING = "support"
+RECORDING = "gpu:support"
 DTYPES = {
     "float16": "fp16",
     "bfloat16": "bf16",
@@ -36,19 +33,22 @@ class SupportMatrix(SphinxDirective):
     """
 
     def run(self) -> list[nodes.Node]:
-        recording = RECORDINGS / f"{RECORDING}.json"
-        for file in (SEEN_HERE, recording, CODE_OBJECTS):
-            self.env.note_dependency(str(file))
-        here = read_json(SEEN_HERE, {})
+        self.env.note_reread()
+        here = data_of(f"page:{self.env.docname}")
         if not here:
-            text = f"No run of the tests has written {SEEN_HERE.relative_to(ROOT)}."
-            return [nodes.warning("", nodes.paragraph("", text))]
+            return [nodes.warning("", nodes.paragraph("", "The tests have not run."))]
         names = sorted({key.split()[0] for key in here})
-        seen = by_device(recorded(), {"cuda"}) | by_device(here) | compiled(names)
+        seen = by_device(data_of(RECORDING), {"cuda"}) | by_device(here)
         container = nodes.container(classes=["pst-scrollable-table-container"])
-        container += matrix(names, seen)
+        container += matrix(names, seen | compiled(names))
         line = origins(any(key.endswith(" cuda") for key in here))
         return [container, nodes.paragraph("", line, classes=["support-origins"])]
+
+
+def data_of(what: str) -> dict:
+    """What the run of the tests left: ``{"op cpu": {answer: [dtypes]}}``."""
+    record, *_ = next(store().known(what), (None,))
+    return record.detail.get("data", {}) if record else {}
 
 
 def by_device(seen: dict, devices=frozenset(DEVICES)) -> dict[str, dict[str, str]]:
@@ -58,13 +58,6 @@ def by_device(seen: dict, devices=frozenset(DEVICES)) -> dict[str, dict[str, str
         for key, row in seen.items()
         if key.split()[1] in devices
     }
-
-
-def recorded() -> dict:
-    """What the tests saw on the GPU: the JSON at the end of the recorded output."""
-    recording = read_json(RECORDINGS / f"{RECORDING}.json", {})
-    found = re.search(r"^\{\n.*^\}", recording.get("output", ""), re.S | re.M)
-    return json.loads(found[0]) if found else {}
 
 
 def compiled(names: list[str]) -> dict[str, dict[str, str]]:
@@ -127,12 +120,8 @@ def cell(answer: str) -> nodes.entry:
 
 def origins(gpu_here: bool) -> str:
     """Say where each device's rows come from."""
-    if gpu_here:
-        cuda = "the run above"
-    elif (RECORDINGS / f"{RECORDING}.json").exists():
-        cuda = resolve({"how": "recorded", "name": RECORDING}).label
-    else:
-        cuda = "not recorded"
+    recorded = resolve({"how": "recorded", "what": RECORDING}).label
+    cuda = "the run above" if gpu_here else recorded
     targets = ", ".join(sorted({figure["target"] for figure in amd_figures()}))
     hip = f"kernels compiled for {targets}, not run" if targets else "not compiled here"
     return f"CPU and meta: the run above. CUDA: {cuda}. HIP: {hip}."

@@ -15,7 +15,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from proof import tables
-from proof.evidence import write_json
+from proof.files import write_json
 
 PROVEN = ("ran", "compiled", "fails", "recorded")
 logger = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """What the pages on benchmarks say of made-up results."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -12,9 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
 import charts  # found through the line above
 import results
 import targets
-from results import record
 
-SOURCE = "README.md"  # any file of the repository
 SHAPE = (8, 64)
 
 
@@ -30,70 +27,29 @@ def made_up(*rows: dict, absent: tuple = ()) -> results.Results:
     return results.Results(data | {"copy": 2, "products": {"bf16": 1}}, "made up")
 
 
-@pytest.mark.parametrize(
-    ("change", "is_stale"),
-    [
-        ({}, False),
-        ({"command": "measure less"}, True),
-        ({"sources": {SOURCE: "the digest of another content"}}, True),
-        ({"sources": {}}, True),  # a file that has become a source
-    ],
-    ids=["fresh", "command", "source", "new-source"],
-)
-def test_stale_recording_is_labelled(tmp_path, monkeypatch, change, is_stale):
-    entry = record.Entry("benchmark_toy", "measure", (SOURCE,))
-    monkeypatch.setattr(record, "manifest", lambda: {entry.name: entry})
-    monkeypatch.setattr(record, "RECORDINGS", tmp_path)
-    monkeypatch.setattr(results.torch.cuda, "is_available", lambda: False)
-    recording = {
-        "command": entry.command,
-        "date": "2026-01-02",
-        "sources": record.digests(record.files(entry.sources)),
-        "data": made_up().data,
-    }
-    entry.file.write_text(json.dumps(recording | change))
-    said = repr(results.read("toy"))
-    assert "NVIDIA H200, recorded 2026-01-02" in said
-    assert ("stale" in said) == is_stale
+@pytest.fixture
+def keep(tmp_path, monkeypatch):
+    """Keep the data of a benchmark as its recording has it."""
+    monkeypatch.setattr(results, "RECORDS", tmp_path)
+
+    def keep(name: str, data: dict) -> None:
+        record = {"date": "2026-01-02", "detail": {"data": data}}
+        (tmp_path / f"benchmark_{name}.json").write_text(json.dumps(record))
+
+    return keep
 
 
-def test_results_of_this_machine_are_no_older_than_their_sources(tmp_path, monkeypatch):
-    source, measured = tmp_path / "source", []
-
-    def run(command: str, env: dict, check: bool, shell: bool, cwd: Path) -> None:
-        assert (check, shell, cwd) == (True, True, tmp_path)
-        measured.append(command)
-        Path(env["RECORD_DATA"]).write_text(json.dumps(made_up().data))
-
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    entry = record.Entry("benchmark_toy", "measure", (source.name,))
-    monkeypatch.setattr(record, "manifest", lambda: {entry.name: entry})
-    monkeypatch.setattr(results.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(results.subprocess, "run", run)
-    source.touch()
-    assert "measured here" in repr(results.read("toy"))
-    results.read("toy")
-    assert measured == ["measure"]
-    later = source.stat().st_mtime + 1000
-    os.utime(source, (later, later))
-    results.read("toy")
-    assert measured == ["measure", "measure"]
+def test_results_say_where_they_are_from(keep):
+    keep("toy", made_up(row("one", 1)).data)
+    assert repr(results.read("toy")) == "NVIDIA H200, recorded 2026-01-02"
+    said = "docs/evidence/gpu/benchmark_lost.json is missing: on a GPU, run "
+    with pytest.raises(FileNotFoundError, match=said):
+        results.read("lost")
 
 
-def test_several_recordings_are_read_as_one(tmp_path, monkeypatch):
-    entries = {}
+def test_several_recordings_are_read_as_one(keep):
     for name, copy in (("one", 2), ("two", 3)):
-        entry = record.Entry(f"benchmark_{name}", "measure", ())
-        data = made_up(row(name, 1)).data | {"copy": copy, "seed": copy}
-        entries[entry.name] = entry
-        recording = {"command": "measure", "date": "2026-01-02", "sources": {}}
-        (tmp_path / f"{entry.name}.json").write_text(
-            json.dumps(recording | {"data": data})
-        )
-    monkeypatch.setattr(record, "manifest", lambda: entries)
-    monkeypatch.setattr(record, "RECORDINGS", tmp_path)
-    monkeypatch.setattr(results.torch.cuda, "is_available", lambda: False)
+        keep(name, made_up(row(name, 1)).data | {"copy": copy, "seed": copy})
     both = results.read("one", "two")
     assert [each["contender"] for each in both.rows] == ["one", "two"]
     assert both.data["copy"] == 3

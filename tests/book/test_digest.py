@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from proof import digest, evidence
+from proof import digest, files, machine
+from proof.evidence import Record
 
 KERNEL = """\
 #define TWICE(x) \\
@@ -114,19 +115,12 @@ def test_what_has_no_tokens_counts_by_its_bytes(text, suffix):
     assert digest.of_meaning(data, suffix) == digest.of_bytes(data)
 
 
-def test_statements_keep_their_order_when_lines_move():
-    moved = MODULE.replace("    return", "    # why\n    return")
-    here, there = (digest.statements(text.encode()) for text in (MODULE, moved))
-    assert [first for first, _ in here] == [4, 6]
-    assert [first for first, _ in there] == [4, 7]
-
-
 # Files of a repository.
 
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    monkeypatch.setattr(files, "ROOT", tmp_path)
     (tmp_path / "a.h").write_text("int a;\n")
     return tmp_path
 
@@ -139,54 +133,72 @@ def edit(file, text: str) -> None:
 
 
 def test_a_digest_follows_its_file(repository):
-    known = evidence.digests([repository / "a.h"])["a.h"]
+    known = files.digests([repository / "a.h"])["a.h"]
     assert known.startswith("code:")
-    assert evidence.is_unchanged("a.h", known)
+    assert files.is_unchanged("a.h", known)
     edit(repository / "a.h", "int b;\n")
-    assert not evidence.is_unchanged("a.h", known)
+    assert not files.is_unchanged("a.h", known)
     (repository / "a.h").unlink()
-    assert evidence.sha256("a.h") == ""
-    assert not evidence.is_unchanged("a.h", "")
-    assert evidence.digests([repository / "a.h", "/elsewhere/a.h"]) == {}
+    assert files.sha256("a.h") == ""
+    assert not files.is_unchanged("a.h", "")
+    assert files.digests([repository / "a.h", "/elsewhere/a.h"]) == {}
 
 
 def test_what_is_read_as_text_counts_by_its_bytes(repository):
-    known = evidence.digests([repository / "a.h"], text=["a.h"])["a.h"]
-    assert evidence.is_unchanged("a.h", known)
+    known = files.digests([repository / "a.h"], text=["a.h"])["a.h"]
+    assert files.is_unchanged("a.h", known)
     edit(repository / "a.h", "int a;  // one\n")
-    assert not evidence.is_unchanged("a.h", known)
+    assert not files.is_unchanged("a.h", known)
 
 
 def test_a_folder_counts_by_the_names_of_its_sources(repository):
-    known = evidence.sha256(".")
+    known = files.sha256(".")
     edit(repository / "a.h", "int b;\n")
     (repository / "__pycache__").mkdir()
-    assert evidence.sha256(".") == known
+    assert files.sha256(".") == known
     (repository / "b.h").touch()
-    assert evidence.sha256(".") != known
+    assert files.sha256(".") != known
 
 
-def test_a_record_holds_for_its_inputs_and_its_versions(repository):
-    inputs = evidence.digests([repository / "a.h"])
-    record = evidence.Record("ran", "page:a", inputs)
-    other = {**record.environment, "torch": "another"}
-    assert record.current()
-    assert not dataclasses.replace(record, environment=other).current()
+def test_the_lines_that_an_output_names_stay_where_they_are(repository):
+    known = files.digests([repository / "a.h"])
+    assert files.pinned(known, "a.h is fine") == known
+    pinned = files.pinned(known, "a.h:1: warning")
+    edit(repository / "a.h", "// one\nint a;\n")
+    assert files.is_unchanged("a.h", known["a.h"])
+    assert not files.is_unchanged("a.h", pinned["a.h"])
+
+
+def test_a_record_holds_for_its_inputs_its_engine_and_its_machine(repository):
+    record = Record("page:a", "ran", inputs=files.digests([repository / "a.h"]))
+    assert record.is_of_this_machine()
+    other = dataclasses.replace(record, machine=record.machine | {"torch": "another"})
+    assert not other.is_of_this_machine()
+    assert other.changed() == []
+    old = dataclasses.replace(record, machine=record.machine | {"engine": "0"})
+    assert old.changed() == ["the engine"]
     edit(repository / "a.h", "int a;  // one\n")
-    assert record.current()
+    assert record.changed() == []
     edit(repository / "a.h", "int b;\n")
-    assert not record.current()
+    assert record.changed() == ["a.h"]
 
 
-def test_a_fingerprint_is_of_every_file_below(repository, monkeypatch):
-    known = evidence.fingerprint(["."])
-    edit(repository / "a.h", "int a;  // one\n")
-    assert evidence.fingerprint(["."]) == known
-    edit(repository / "a.h", "int b;\n")
-    edited = evidence.fingerprint(["."])
-    assert edited != known
-    (repository / "a.h").rename(repository / "b.h")
-    renamed = evidence.fingerprint(["."])
-    assert renamed != edited
-    monkeypatch.setattr(evidence, "environment", lambda: {"torch": "another"})
-    assert evidence.fingerprint(["."]) != renamed
+def test_a_record_names_the_compilers_that_its_run_asked_for(monkeypatch):
+    everything = {"torch": "2", "c++": "c", "nvcc": "n", "clang": "l", "hip": "yes"}
+    monkeypatch.setattr(machine, "environment", lambda: everything | {"hipcc": "h"})
+    assert machine.versions([]) == {"torch": "2", "c++": "c"}
+    assert machine.versions(["cuobjdump"]).keys() == {"torch", "c++", "nvcc"}
+    asked = machine.versions(["clang++-19"])
+    assert asked.keys() == {"torch", "c++", "clang", "hip"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        ({"machine": "x86_64", "torch": "2.13.0+cpu"}, "x86-64 with PyTorch 2.13.0"),
+        ({"machine": "aarch64"}, "aarch64"),
+        ({"gpu": "NVIDIA H200", "torch": "2.11"}, "NVIDIA H200 with PyTorch 2.11"),
+    ],
+)
+def test_a_machine_in_words(versions, words):
+    assert machine.in_words(versions) == words

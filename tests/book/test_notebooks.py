@@ -11,7 +11,7 @@ from environment import BOOK, without
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 pytest.importorskip("bs4", reason="needs beautifulsoup4")
-from test_proof import CONF, Book  # noqa: E402  it skips where Sphinx is missing
+from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "html" / "_notebooks"
@@ -67,8 +67,8 @@ def book(tmp_path_factory) -> Book:
     made.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "notebooks"]'))
     made.write("docs/other.md", "---\norphan: true\n---\n# Other page\n")
     made.page(PAGE)
-    made.passes("-D", "proof_execute=0")
-    made.quick = read(made)
+    made.passes(*READ)
+    made.unknown = read(made)
     made.passes()
     return made
 
@@ -99,10 +99,10 @@ def test_blocks_become_cells_with_what_they_printed(book):
     assert [cell.execution_count for cell in (setup, said)] == [None, 3]
 
 
-def test_a_build_that_runs_nothing_has_cells_without_outputs(book):
-    _, code = book.quick
-    assert len(code) == 6
-    assert not any(cell.outputs for cell in code)
+def test_a_block_of_which_no_run_is_known_is_shown_and_no_cell(book):
+    prose, code = book.unknown
+    assert len(code) == 1  # the setup
+    assert '```python\nprint("said")\n6 * 7\n```\n\nOrigin: not run' in prose
 
 
 def test_prose_reads_without_sphinx(book):

@@ -1,7 +1,8 @@
-"""The proof extension on small books of one or two pages."""
+"""The proof engine and its Sphinx extension, on small books of one or two pages."""
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from environment import BOOK, without
-from proof import record, run
-from proof.evidence import toolchain
+from proof import prove, recordings
+from proof.machine import toolchain
 
 directives = pytest.importorskip("proof.directives", reason="needs sphinx")
 pytest.importorskip("myst_parser", reason="needs myst-parser")
@@ -25,9 +26,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
-import proof.run
-
-proof.run.PRELOAD = []  # these pages need no torch
 extensions = ["myst_parser", "proof", "anchors", "topics"]
 myst_enable_extensions = ["colon_fence"]
 html_theme = "basic"
@@ -37,8 +35,19 @@ GALLERY_CONF = (
     CONF.replace('"topics"]', '"topics", "sphinx_gallery.gen_gallery"]')
     + "sphinx_gallery_conf = {'examples_dirs': '../examples_src',"
     "'gallery_dirs': 'examples', 'filename_pattern': r'/\\d\\d_',"
-    "'write_computation_times': False, 'image_scrapers': ()}\n"
+    "'write_computation_times': False}\n"
 )
+# `python -m proof`, on a machine that is as a test wants it.
+PROOF = """\
+import sys
+from proof import machine, process, prove
+
+process.PRELOAD = {preload}  # these pages need no torch
+known = machine.environment() | {versions}
+machine.environment, machine.gpus = lambda: known, lambda: {gpus}
+sys.exit(prove.main())
+"""
+READ = ("-D", "proof_complete=0")  # what `nox -s read` sets, which runs nothing
 TOPICS = """\
 ["A"]
 1 = ["One", '1 \\+ 1']
@@ -55,15 +64,18 @@ def sign(x):
 class Book:
     """A repository of its own with a copy of the extension."""
 
+    preload: tuple[str, ...] = ()
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.hidden: tuple[str, ...] = ()
         self.write("docs/conf.py", CONF)
         self.write("docs/topics.toml", TOPICS)
         self.write("docs/_static/proof.css", "")
-        self.extensions = self.root / "docs" / "_ext"
+        extensions = self.root / "docs" / "_ext"
+        self.python_path = [extensions]
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(EXTENSIONS, self.extensions, ignore=ignore)
+        shutil.copytree(EXTENSIONS, extensions, ignore=ignore)
         toolchain = Path("src/opbook/toolchain.py")
         self.write(str(toolchain), (EXTENSIONS.parents[1] / toolchain).read_text())
 
@@ -76,26 +88,52 @@ class Book:
     def page(self, text: str, name: str = "index") -> Path:
         return self.write(f"docs/{name}.md", "# Title\n\n" + textwrap.dedent(text))
 
+    def tool(self, name: str, script: str) -> Path:
+        """A program on PATH."""
+        path = self.write(f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
     def hide(self, *tools: str) -> None:
-        """Build from now on as on a machine that lacks these tools."""
+        """Run from now on as on a machine that lacks these tools."""
         self.hidden += tools
 
     @property
     def environment(self) -> dict[str, str]:
-        variables = without(*BOOK)
+        python_path = os.pathsep.join(map(str, self.python_path))
+        variables = without(*BOOK) | {"PYTHONPATH": python_path}
+        variables["PATH"] = f"{self.root}/bin{os.pathsep}{variables['PATH']}"
         return toolchain.hidden(self.hidden, self.root / "hidden", variables)
 
-    def build(self, *options: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
-        command += ["-d", "build/doctrees", *options, "docs", "build/html"]
+    def python(self, *arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            command,
+            [sys.executable, *arguments],
             cwd=self.root,
             env=self.environment,
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def prove(self, *arguments: str, status: int = 0, gpus: tuple = (), **versions):
+        """Run `python -m proof prove` on a machine with these GPUs and versions."""
+        return self.proof("prove", *arguments, status=status, gpus=gpus, **versions)
+
+    def proof(self, *arguments, status=0, gpus=(), **versions) -> str:
+        if gpus:
+            versions["gpu"] = ", ".join(gpus)
+        made = {"preload": [*self.preload], "gpus": [*gpus], "versions": versions}
+        done = self.python("-c", PROOF.format(**made), *arguments)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def build(self, *options: str) -> subprocess.CompletedProcess:
+        """Build the site as `nox -s docs` does, or with READ as `nox -s read`."""
+        if options[:2] != READ:
+            self.proof("docs")
+        command = ["-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
+        command += ["-d", "build/doctrees", *options, "docs", "build/html"]
+        return self.python(*command)
 
     def passes(self, *options: str) -> dict:
         """Build, which must succeed; return the ledger."""
@@ -117,10 +155,22 @@ class Book:
 
     def in_proof(self, code: str) -> None:
         """Run code that may use the copied package, such as to save a record."""
-        code = "from proof.evidence import *\n" + textwrap.dedent(code)
-        environment = self.environment | {"PYTHONPATH": str(self.extensions)}
-        command = [sys.executable, "-c", code]
-        subprocess.run(command, cwd=self.root, env=environment, check=True)
+        imports = "from proof.evidence import *\nfrom proof.files import *\n"
+        done = self.python("-c", imports + textwrap.dedent(code))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def evidence(self) -> dict[str, bytes]:
+        """The committed records as they are, by kind and name."""
+        folder = self.root / "docs/evidence"
+        files = {path.relative_to(folder): path for path in folder.rglob("*.json")}
+        return {str(n.with_suffix("")): p.read_bytes() for n, p in files.items()}
+
+    def record(self, name: str) -> dict:
+        return json.loads(self.evidence()[name])
+
+    def cloned(self) -> None:
+        """Leave what is committed, as in a fresh clone."""
+        shutil.rmtree(self.root / "build", ignore_errors=True)
 
 
 @pytest.fixture
@@ -128,15 +178,22 @@ def book(tmp_path) -> Book:
     return Book(tmp_path)
 
 
-needs_gpu_compilers = pytest.mark.skipif(
-    not (toolchain.find("nvcc") and toolchain.find("clang")),
-    reason="needs nvcc and clang",
-)
+@pytest.fixture
+def gpu_compilers(book) -> None:
+    """Compilers for both kinds of GPU, as far as the engine looks at them."""
+    book.tool("nvcc", "echo 'release 13.0, V13.0.1'")
+    book.tool("clang++", "echo 'clang version 19.1.7'")
 
 
 def origins(ledger: dict) -> list[str | None]:
     return [block["origin"] for block in ledger["blocks"]]
 
+
+def run_block(language: str, code: str, *options: str) -> str:
+    return "\n".join((f"```{{run}} {language}", *options, code, "```\n"))
+
+
+# Blocks of a page.
 
 UNPROVEN = {
     "python": "```python\nprint(1)\n```",
@@ -149,19 +206,13 @@ UNPROVEN = {
 
 def test_unproven_block_of_any_language_fails_the_build_each_time(book):
     path = book.page("\n\n".join(UNPROVEN.values()))
-    for _ in range(2):  # the second build reads no page, and must fail all the same
-        warnings = book.fails()
+    for options in ((), READ):  # the second build reads no page, and fails all the same
+        warnings = book.fails(*options)
         for language in UNPROVEN:
             assert f"unproven {language} block" in warnings
         assert f"{path}:3: WARNING" in warnings
         assert origins(book.ledger()) == [None] * len(UNPROVEN)
         assert not any(book.ledger()["counts"].values())
-
-
-@pytest.mark.parametrize("language", UNPROVEN)
-def test_one_unproven_block_is_enough(book, language):
-    book.page(UNPROVEN[language])
-    assert f"unproven {language} block" in book.fails()
 
 
 def test_python_and_console_blocks_run(book):
@@ -187,15 +238,10 @@ def test_python_and_console_blocks_run(book):
     )
     ledger = book.passes()
     assert set(origins(ledger)) == {"ran"}
-    assert ledger["counts"] == {
-        "ran": 6,
-        "compiled": 0,
-        "fails": 0,
-        "recorded": 0,
-        "stale": 0,
-        "not_run": 0,
-    }
-    keys = {"page", "line", "language", "origin", "targets", "source", "reason"}
+    counts = {name: number for name, number in ledger["counts"].items() if number}
+    assert counts == {"ran here": 6}
+    keys = {"page", "line", "language", "origin", "where"}
+    keys |= {"targets", "source", "reason"}
     assert all(set(block) == keys for block in ledger["blocks"])
     assert [block["line"] for block in ledger["blocks"][::2]] == [4, 11, 16]
     html = book.html()
@@ -234,12 +280,14 @@ def test_a_block_in_nested_tabs_is_found_and_a_shown_one_is_not_run(book):
 
 
 def test_failing_block_fails_the_build_until_it_is_mended(book):
-    good = "```{run} python\nx = 1\n```\n\n"
-    path = book.page(good + "```{run} python\nprint(x)\n1 / 0\n```")
-    for _ in range(2):
-        warnings = book.fails()
-        assert "ZeroDivisionError" in warnings
-        assert f"{path}:7" in warnings
+    good = run_block("python", "x = 1") + "\n"
+    path = book.page(good + run_block("python", "print(x)\n1 / 0"))
+    for options in ((), ("-E",)):
+        warnings = book.fails(*options)
+        assert re.findall(rf"{path}:(\d+): WARNING: block failed: Zero", warnings) == [
+            "7"
+        ]
+        assert warnings.count("WARNING") == 1  # the other block is not to blame
     book.page(good)
     assert origins(book.passes()) == ["ran"]
 
@@ -248,34 +296,30 @@ def test_failing_block_fails_the_build_until_it_is_mended(book):
     ("language", "code"), [("python", "int('a')"), ("console", "$ ls /nowhere; false")]
 )
 def test_expected_failure(book, language, code):
-    pattern = "invalid literal|nowhere"
-    book.page(f"```{{run}} {language}\n:fails: {pattern}\n{code}\n```")
-    assert origins(book.passes()) == ["fails", "fails"]
-    assert "fails as shown" in book.html()
-    book.page(f"```{{run}} {language}\n:fails: another message\n{code}\n```")
+    book.page(run_block(language, code, ":fails: invalid literal|nowhere"))
+    assert book.passes()["counts"]["fails here"] == 2
+    assert "fails as shown here" in book.html()
+    book.page(run_block(language, code, ":fails: another message"))
     assert "without matching" in book.fails()
 
 
-def test_expected_failure_that_does_not_fail(book):
-    book.page("```{run} python\n:fails: Error\n1 + 1\n```")
-    assert "expected to fail" in book.fails()
-
-
-@pytest.mark.parametrize("code", ["", "# A comment is no code."])
-def test_empty_block_fails(book, code):
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (":fails: Error\n1 + 1", "expected to fail"),
+        ("", "the block is empty"),
+        ("# A comment is no code.", "the block is empty"),
+        ("import os\nos.abort()", "SIGABRT"),
+    ],
+)
+def test_what_a_block_must_not_do(book, code, said):
     book.page(run_block("python", code))
-    assert "the block is empty" in book.fails()
-
-
-def test_block_that_ends_its_process(book):
-    book.page("```{run} python\nimport os\nos.abort()\n```")
-    assert "SIGABRT" in book.fails()
+    assert said in book.fails()
 
 
 def test_missing_tool_is_named(book):
-    book.page("```{run} console\n:needs: no-such-tool\n$ no-such-tool\n```")
-    ledger = book.passes()
-    assert origins(ledger) == ["not_run"]
+    book.page(run_block("console", "$ no-such-tool", ":needs: no-such-tool"))
+    assert origins(book.passes()) == ["not_run"]
     assert "not run · needs no-such-tool" in book.html()
 
 
@@ -283,7 +327,7 @@ def test_a_diff_in_an_output_is_coloured(book):
     book.write("src/a.txt", "old\n")
     book.write("src/b.txt", "new\n")
     names = "--label a --label b src/a.txt src/b.txt"
-    book.page(f"```{{run}} console\n$ diff -U0 {names} || true\n$ echo -- end\n```")
+    book.page(run_block("console", f"$ diff -U0 {names} || true\n$ echo -- end"))
     book.passes()
     assert '<span class="gd">-old</span>' in book.html()
     assert '<span class="gi">+new</span>' in book.html()
@@ -292,13 +336,11 @@ def test_a_diff_in_an_output_is_coloured(book):
 def test_run_is_reused_until_its_inputs_change(book):
     book.write("src/data.txt", "one")
     code = "print(open('src/data.txt').read(), __import__('time').time_ns())"
-    book.page(f"```{{run}} python\n{code}\n```\n\nProse.")
+    book.page(run_block("python", code) + "\nProse.")
     book.passes()
-    first = book.html()
-    book.page(f"```{{run}} python\n{code}\n```\n\nOther prose.")
+    stamp = re.search(r"<span></span>one (\d+)", book.html())[1]
+    book.page(run_block("python", code) + "\nOther prose.")
     book.passes()
-    stamp = first.partition("<pre><span></span>one ")[2].partition("\n")[0]
-    assert stamp
     assert stamp in book.html()
     book.write("src/data.txt", "two")
     book.passes()
@@ -306,102 +348,7 @@ def test_run_is_reused_until_its_inputs_change(book):
     assert "two" in book.html()
 
 
-def test_a_code_object_is_the_builds_until_an_edit(book):
-    book.write("csrc/a/a.cu", "int a;")
-    book.in_proof("""
-        from proof import build
-
-        source, file = ROOT / "csrc/a/a.cu", build.KERNELS / "a.sm_90.json"
-        here = {"path": str(file.with_suffix(".cubin"))}
-        write_json(file, here)
-        assert build.code_object(source, "sm_90") is None
-        record = Record("compiled", "compile:csrc/a/a.cu:sm_90", digests([source]))
-        store().save(record)
-        assert build.code_object(source, "sm_90") == here
-        write_json(file, {"path": "/elsewhere/build/kernels/a.sm_90.cubin"})
-        assert build.code_object(source, "sm_90") is None
-        write_json(file, here)
-        source.write_text("int b;")
-        assert build.code_object(source, "sm_90") is None
-        """)
-
-
-@needs_gpu_compilers
-def test_compiled_origin_needs_the_digest_of_the_file(book):
-    book.write("csrc/a.cu", "// [part]\nint a;\n// [/part]\n")
-    book.page("""
-        ```{literalinclude} ../csrc/a.cu
-        :caption: csrc/a.cu
-        :start-after: "[part]"
-        :end-before: "[/part]"
-        ```
-        """)
-    assert "nothing has compiled csrc/a.cu" in book.fails()
-    book.hide("nvcc")
-    record = """
-        inputs = digests([ROOT / "csrc/a.cu"])
-        store().save(Record("{kind}", "compile:a:{target}", inputs, ["{target}"],
-                            detail={{"reason": "nvcc not found: install CUDA"}}))
-        """
-    book.in_proof(record.format(kind="not_run", target="sm_90"))
-    (block,) = book.passes()["blocks"]
-    assert block["origin"] == "not_run"
-    assert block["reason"] == "not compiled here: nvcc not found"
-    book.in_proof(record.format(kind="compiled", target="gfx942"))
-    (block,) = book.passes()["blocks"]
-    assert block["origin"] == "compiled"
-    assert block["targets"] == ["gfx942"]
-    assert "compiled · gfx942 · not compiled here: nvcc not found" in book.html()
-    book.write("csrc/a.cu", "// [part]\nint b;\n// [/part]\n")
-    (block,) = book.passes()["blocks"]
-    assert block["reason"].startswith("not compiled here: nvcc")
-
-
-@needs_gpu_compilers
-def test_a_missing_compiler_is_a_reason_and_no_excuse_where_it_is_there(book):
-    book.write("src/a.cu", "int a;\n")
-    book.page("```{literalinclude} ../src/a.cu\n```")
-    assert "nothing has compiled src/a.cu" in book.fails()
-    book.hide("clang")
-    (block,) = book.passes()["blocks"]
-    assert block["origin"] == "not_run"
-    assert block["reason"] == "not compiled here: clang not found"
-    book.write("src/a.cu", "int a = b;\n")
-    command = "$ nvcc -c src/a.cu -o /dev/null"
-    book.page(run_block("console", command, ":needs: nvcc"))
-    assert "identifier" in book.fails()  # nvcc is there, and fails
-    book.hide("nvcc")
-    (block,) = book.passes()["blocks"]
-    assert (block["origin"], block["reason"]) == ("not_run", "needs nvcc")
-    book.page(run_block("python", "raise SystemExit('skip: needs g++')"))
-    assert "needs g++; but g++ is here" in book.fails()
-
-
-@needs_gpu_compilers
-def test_a_compiler_that_lacks_files_is_a_reason_too(book):
-    book.write("src/a.cu", "int a;\n")
-    noted = 'sys.audit("opbook.not_compiled", "src/a.cu", "no HIP headers: get them")'
-    shown = "```{literalinclude} ../src/a.cu\n```\n\n"
-    book.page(shown + run_block("python", f"import sys\n{noted}"))
-    listing = book.passes()["blocks"][0]
-    assert (listing["origin"], listing["reason"]) == ("not_run", "no HIP headers")
-
-
-@needs_gpu_compilers
-@pytest.mark.parametrize(("asked", "holds"), [("c++", True), ("nvcc", False)])
-def test_a_run_depends_on_the_compilers_it_asked_for(book, asked, holds):
-    page = book.page(
-        run_block("python", f"import sys\nsys.audit('opbook.find', {asked!r})")
-    )
-    book.in_proof(f"from proof import run\nrun.run_page(Path({str(page)!r}))")
-    book.hide("nvcc")
-    book.in_proof(
-        f"from proof import run\nfound = run.known_results(Path({str(page)!r}))\n"
-        f"assert bool(found) == {holds}, found"
-    )
-
-
-@pytest.mark.skipif(run.workers() < 2, reason="needs two cores and 8 GiB")
+@pytest.mark.skipif(prove.workers() < 2, reason="needs two cores and 8 GiB")
 def test_pages_run_at_once_but_not_beside_one_that_times_something(book):
     begin = """\
         import time
@@ -423,23 +370,21 @@ def test_pages_run_at_once_but_not_beside_one_that_times_something(book):
         code = textwrap.dedent(begin) + textwrap.dedent(code)
         return run_block("python", code.format(own=name, **names))
 
+    book.write("build/runs", "")
     book.page(page("a", meet, other="b"), "a")
     book.page(page("b", meet, other="a"), "b")
     clock = page("a_clock", times)
     book.write("docs/a_clock.md", f"---\nalone: true\n---\n\n# Clock\n\n{clock}")
-    book.page("```{toctree}\na\na_clock\nb\n```\n")
-    assert origins(book.passes()) == ["ran", "ran", "ran"]
+    assert "0 of 3 failed" in book.prove()
     runs = Path(book.root, "build/runs").read_text().split()
-    assert sorted(runs) == ["a", "a_clock", "b"]  # who fails is run again
+    assert sorted(runs) == ["a", "a_clock", "b"]
 
+
+# What is compiled.
 
 SHOWN = "```{literalinclude} ../src/a.cpp\n```\n\n"
 HEADER = "```{literalinclude} ../src/a.h\n```\n\n"
 needs_gxx = pytest.mark.skipif(not toolchain.find("g++"), reason="needs g++")
-
-
-def run_block(language: str, code: str, *options: str) -> str:
-    return "\n".join((f"```{{run}} {language}", *options, code, "```\n"))
 
 
 @pytest.fixture
@@ -448,6 +393,104 @@ def native(book) -> Book:
     book.write("src/a.h", "int a();\n")
     book.write("src/a.cpp", '#include "a.h"\nint a() { return 1; }\n')
     return book
+
+
+def test_a_code_object_is_the_builds_until_an_edit(book):
+    book.write("csrc/a/a.cu", "int a;")
+    book.in_proof("""
+        from proof import build
+
+        compiled = []
+        source, file = ROOT / "csrc/a/a.cu", build.KERNELS / "a.sm_90.json"
+        here = {"path": str(file.with_suffix(".cubin"))}
+
+        def compile_kernel(source, target):
+            compiled.append(target)
+            write_json(file, here)
+            what = f"compile:csrc/a/a.cu:{target}"
+            return Record(what, "compiled", inputs=digests([source]))
+
+        build.compile_kernel = compile_kernel
+        for _ in range(2):
+            assert build.code_object(source, "sm_90") == here
+        assert len(compiled) == 1
+        write_json(file, {"path": "/elsewhere/build/kernels/a.sm_90.cubin"})
+        assert build.code_object(source, "sm_90") == here
+        assert len(compiled) == 2
+        source.write_text("int b;")
+        store.cache_clear()
+        build.code_object(source, "sm_90")
+        assert len(compiled) == 3
+        """)
+
+
+def test_compiled_origin_needs_the_digest_of_the_file(book, gpu_compilers):
+    book.write("src/a.cu", "// [part]\nint a;\n// [/part]\n")
+    book.page("""
+        ```{literalinclude} ../src/a.cu
+        :caption: src/a.cu
+        :start-after: "[part]"
+        :end-before: "[/part]"
+        ```
+        """)
+    assert "nothing has compiled src/a.cu" in book.fails()
+    book.hide("nvcc")
+    record = """
+        inputs, source = digests([ROOT / "src/a.cu"]), "src/a.cu"
+        store().save(Record("compile:a:{target}", "{kind}", inputs=inputs, {more}))
+        """
+    missing = 'skipped={source: "nvcc not found"}'
+    book.in_proof(record.format(kind="not_run", target="sm_90", more=missing))
+    (block,) = book.passes()["blocks"]
+    assert (block["origin"], block["reason"]) == ("not_run", "nvcc not found")
+    took = 'compiled={source: ["gfx942"]}'
+    book.in_proof(record.format(kind="compiled", target="gfx942", more=took))
+    (block,) = book.passes()["blocks"]
+    assert (block["origin"], block["targets"]) == ("compiled", ["gfx942"])
+    label = "compiled here · gfx942 · not compiled here: nvcc not found"
+    assert label in book.html()
+    book.write("src/a.cu", "// [part]\nint b;\n// [/part]\n")
+    (block,) = book.passes()["blocks"]
+    assert (block["origin"], block["targets"]) == ("stale", ["gfx942"])
+
+
+def test_a_missing_compiler_is_a_reason_and_no_excuse_where_it_is_there(
+    book, gpu_compilers
+):
+    book.write("src/a.cu", "int a;\n")
+    book.page("```{literalinclude} ../src/a.cu\n```")
+    assert "nothing has compiled src/a.cu" in book.fails()
+    book.hide("clang")
+    (block,) = book.passes()["blocks"]
+    assert block["origin"] == "not_run"
+    assert block["reason"] == "not compiled here: clang not found"
+    book.tool("nvcc", "echo 'identifier \"b\" is undefined'; exit 2")
+    command = "$ nvcc -c src/a.cu -o /dev/null"
+    book.page(run_block("console", command, ":needs: nvcc"))
+    assert "identifier" in book.fails()  # nvcc is there, and fails
+    book.hide("nvcc")
+    (block,) = book.passes()["blocks"]
+    assert (block["origin"], block["reason"]) == ("not_run", "needs nvcc")
+    book.page(run_block("python", "raise SystemExit('skip: needs g++')"))
+    assert "needs g++; but g++ is here" in book.fails()
+    assert origins(book.passes(*READ)) == ["not_run"]  # who reads has run nothing
+
+
+def test_a_compiler_that_lacks_files_is_a_reason_too(book):
+    book.write("src/a.cu", "int a;\n")
+    noted = 'sys.audit("opbook.not_compiled", "src/a.cu", "no HIP headers: get them")'
+    shown = "```{literalinclude} ../src/a.cu\n```\n\n"
+    book.page(shown + run_block("python", f"import sys\n{noted}"))
+    listing = book.passes()["blocks"][0]
+    assert (listing["origin"], listing["reason"]) == ("not_run", "no HIP headers")
+
+
+@pytest.mark.parametrize(("asked", "holds"), [("c++", True), ("nvcc", False)])
+def test_a_run_depends_on_the_compilers_it_asked_for(book, gpu_compilers, asked, holds):
+    book.page(run_block("python", f"import sys\nsys.audit('opbook.find', {asked!r})"))
+    book.prove()
+    book.hide("nvcc")
+    book.in_proof(f"assert bool(store().here('page:index')) == {holds}")
 
 
 @needs_gxx
@@ -465,16 +508,17 @@ def test_a_page_that_compiles_is_evidence_until_an_edit(native, language, code):
     if language == "python":
         command = ["g++", "-c", "src/a.cpp", "-o", "/dev/null"]
         code = f"import subprocess\nCOMMAND = {command}\n{code}"
+    native.write("build/here", "")
     native.page(SHOWN + HEADER + run_block(language, code))
     ledger = native.passes()
     assert origins(ledger)[:2] == ["compiled", "compiled"]
     assert ledger["blocks"][0]["targets"] == [os.uname().machine]
     native.write("src/a.h", "// A comment outdates nothing.\nint a();\n")
-    assert origins(native.passes("-D", "proof_execute=0"))[0] == "compiled"
+    assert origins(native.passes(*READ))[0] == "compiled"
     native.write("src/a.h", "long a();\n")
-    ledger = native.passes("-D", "proof_execute=0")  # a build that runs nothing
-    assert origins(ledger)[:2] == ["not_run", "not_run"]
+    assert origins(native.passes(*READ))[:2] == ["stale", "stale"]
     native.page(SHOWN)
+    native.prove()  # the record goes with its blocks
     assert "nothing has compiled src/a.cpp" in native.fails()
 
 
@@ -487,36 +531,6 @@ def test_a_source_that_the_compiler_refuses(native):
     native.write("src/a.cpp", "int a() { return 1; }\n")
     native.page(SHOWN + run_block("console", "$ g++ -c src/a.cpp -o /dev/null"))
     assert origins(native.passes())[0] == "compiled"
-
-
-@needs_gxx
-@pytest.mark.parametrize(
-    ("language", "code"),
-    [
-        ("console", "$ cat src/a.h"),
-        ("console", "$ g++ -H -c src/a.cpp -o /dev/null && date +%N"),
-        ("python", 'print(open("src/a.h").read())'),
-    ],
-)
-def test_a_file_that_is_read_as_text_counts_by_its_bytes(native, language, code):
-    native.page(run_block(language, code))
-    native.passes()
-    native.write("src/a.h", "int a();  // edited\n")
-    assert "edited" not in native.html()
-    native.passes()
-    assert ("edited" in native.html()) == ("g++" not in code)
-
-
-def test_an_output_that_names_a_line_holds_while_the_lines_stay(book):
-    book.write("src/module.py", MODULE)
-    command = "$ cd src && python -c 'import module; module.sign(None)'"
-    page = run_block("console", command, ":fails: TypeError")
-    book.page(page)
-    book.passes()
-    assert 'module.py", line 2' in unescape(book.html())
-    book.write("src/module.py", f"# A line more.\n{MODULE}")
-    book.passes()
-    assert 'module.py", line 3' in unescape(book.html())
 
 
 @needs_gxx
@@ -555,8 +569,23 @@ def test_a_source_of_a_block_that_lacks_its_compiler(native):
     ledger = native.passes()
     assert origins(ledger) == ["not_run", "not_run"]
     assert ledger["blocks"][0]["reason"] == "needs no-such-nvcc"
-    native.page(SHOWN)
-    assert "nothing has compiled src/a.cpp" in native.fails()
+
+
+def test_not_run_needs_a_reason_and_yields_to_evidence(book):
+    book.write("src/a.cpp", "int a;\n")
+    book.page("```{literalinclude} ../src/a.cpp\n:not-run: needs MUSA\n```")
+    assert origins(book.passes()) == ["not_run"]
+    assert "not run · needs MUSA" in book.html()
+    book.in_proof("""
+        known = {"inputs": digests(["src/a.cpp"]), "compiled": {"src/a.cpp": ["x86"]}}
+        store().save(Record("build:src/a.cpp", "compiled", **known))
+        """)
+    assert origins(book.passes()) == ["compiled"]
+    book.page("```{literalinclude} ../src/a.cpp\n:not-run:\n```")
+    assert "argument required" in book.fails()
+
+
+# Other files that a page shows.
 
 
 @pytest.mark.parametrize("blank", ["", "\n", "\n\n"])
@@ -568,124 +597,485 @@ def test_a_listing_has_no_blank_lines_at_its_ends(blank):
     assert directives.without_markers(["", "# [empty]", ""]) == []
 
 
-def test_not_run_needs_a_reason_and_yields_to_evidence(book):
-    book.write("csrc/a.cpp", "int a;\n")
-    book.page("```{literalinclude} ../csrc/a.cpp\n:not-run: needs MUSA\n```")
-    assert origins(book.passes()) == ["not_run"]
-    assert "not run · needs MUSA" in book.html()
-    book.in_proof("""
-        inputs = digests([ROOT / "csrc/a.cpp"])
-        store().save(Record("compiled", "build:library", inputs, ["x86_64"]))
-        """)
-    assert origins(book.passes()) == ["compiled"]
-    book.page("```{literalinclude} ../csrc/a.cpp\n:not-run:\n```")
-    assert "argument required" in book.fails()
-
-
-def test_python_include_needs_executed_lines(book):
-    pytest.importorskip("coverage", reason="needs coverage")
+def test_a_listing_of_what_is_not_compiled_needs_a_run_that_read_it(book):
     book.write("src/module.py", MODULE)
-    include = "```{{literalinclude}} ../src/module.py\n:lines: {}\n```\n\n"
-    command = "$ cd src && python -c 'import module; module.sign({})'"
-    run = f"```{{{{run}}}} console\n{command}\n```"
-    book.page(include.format("1-2, 4") + run.format(1))
-    assert origins(book.passes())[0] == "ran"
-    book.page(include.format("1-4") + run.format(1))
-    assert "no run has executed line 3 of src/module.py" in book.fails()
-    book.page(include.format("1-3") + run.format(-1))
-    assert origins(book.passes())[0] == "ran"
-    book.write("src/module.py", MODULE.replace("-1", "-2"))
-    assert origins(book.passes())[0] == "ran"  # the page ran again by itself
-
-
-def test_no_line_is_noted_while_an_installed_package_is_imported(book):
-    pytest.importorskip("coverage", reason="needs coverage")
-    other = "import sys\n\ntraced = sys.gettrace() is not None\n"
-    book.write("lib/site-packages/other.py", other)
-    book.write("src/module.py", "import other\n\nanswer = f'traced: {other.traced}'\n")
-    code = "import module; print(module.answer)"
-    command = f"$ PYTHONPATH=$PYTHONPATH:lib/site-packages:src python -c '{code}'"
-    shown = "```{literalinclude} ../src/module.py\n```\n\n"
-    book.page(shown + run_block("console", command))
-    assert origins(book.passes())[0] == "ran"
-    assert "traced: False" in book.html()
-
-
-def test_include_without_a_run(book):
-    book.write("src/module.py", MODULE)
-    book.page("```{literalinclude} ../src/module.py\n```")
-    assert "no run has executed src/module.py" in book.fails()
     book.write("pyproject.toml", "[project]\n")
-    book.page("```{literalinclude} ../pyproject.toml\n```")
-    assert "no run has read pyproject.toml" in book.fails()
-    book.page(
-        "```{literalinclude} ../pyproject.toml\n```\n\n"
-        "```{run} console\n$ cat pyproject.toml\n```"
+    shown = "".join(
+        f"```{{literalinclude}} ../{name}\n```\n\n"
+        for name in ("src/module.py", "pyproject.toml")
     )
+    book.page(shown)
+    said = book.fails()
+    assert "no run has read src/module.py" in said
+    assert "no run has read pyproject.toml" in said
+    commands = "$ cd src && python -c 'import module'\n$ cat pyproject.toml"
+    book.page(shown + run_block("console", commands))
+    assert origins(book.passes())[:2] == ["ran", "ran"]
+    book.write("src/module.py", MODULE.replace("-1", "-2"))
+    ledger = book.passes(*READ)
+    assert origins(ledger)[0] == "stale"
+    assert "stale here · its sources have changed since" not in book.html()
     assert origins(book.passes())[0] == "ran"
 
 
-def test_recording_goes_stale_with_its_sources(book):
-    source = book.write("csrc/a.cu", "int a;\n")
+# What a run depends on.
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("console", "$ cat src/a.h"),
+        ("console", "$ g++ -H -c src/a.cpp -o /dev/null && date +%N"),
+        ("python", 'print(open("src/a.h").read())'),
+    ],
+)
+def test_a_file_that_is_read_as_text_counts_by_its_bytes(native, language, code):
+    native.page(run_block(language, code))
+    native.passes()
+    native.write("src/a.h", "int a();  // edited\n")
+    assert "edited" not in native.html()
+    native.passes()
+    assert ("edited" in native.html()) == ("g++" not in code)
+
+
+def test_an_output_that_names_a_line_holds_while_the_lines_stay(book):
+    book.write("src/module.py", MODULE)
+    command = "$ cd src && python -c 'import module; module.sign(None)'"
+    book.page(run_block("console", command, ":fails: TypeError"))
+    book.passes()
+    assert 'module.py", line 2' in unescape(book.html())
+    book.write("src/module.py", f"# A line more.\n{MODULE}")
+    book.passes()
+    assert 'module.py", line 3' in unescape(book.html())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd src && python -c 'import module'",
+        "PYTHONPATH=src python -c 'import module'",
+        "PYTHONPATH=src python3 -c 'import module'",
+        "env -C src python -c 'import module'",
+    ],
+)
+def test_a_commands_imports_are_inputs_by_their_meaning(book, command):
+    reads = "Path(__file__).with_name('data.txt').read_text()"
+    module = book.write("src/module.py", f"from pathlib import Path\n{reads}\n")
+    book.write("src/data.txt", "one\n")
+    book.page(run_block("console", f"$ {command}"))
+    book.prove()
+    module.write_text(f"# A comment.\n{module.read_text()}")
+    assert book.prove("--list") == ""
+    book.write("src/data.txt", "one \n")
+    assert book.prove("--list") == "stale page:index: src/data.txt\n"
+    book.write("src/data.txt", "one\n")
+    module.write_text(f"{module.read_text()}answer = 42\n")
+    assert book.prove("--list") == "stale page:index: src/module.py\n"
+
+
+def test_a_program_depends_on_the_operators_that_it_names(book):
+    """Not on all sources of the library, which it loads as one file."""
+    for name in ("csrc/module", "csrc/neg/neg_op", "csrc/rms_norm/rms_norm_op"):
+        book.write(f"{name}.cpp", f"int {Path(name).name};\n")
+    book.write("csrc/rms_norm/rms_norm.h", "int header;\n")
+    book.write("src/opbook/_C.so", "")
+    for name in ("src/call.py", "bench/call.py"):
+        book.write(name, "rms_norm = 1\n")
     book.in_proof("""
-        recording = {"command": "python bench.py", "output": "3.2 TB/s",
-                     "device": "NVIDIA H200", "date": "2026-01-02",
-                     "sources": digests([ROOT / "csrc/a.cu"])}
-        write_json(ROOT / "docs/recordings/bench.json", recording)
+        import sys
+        from proof import build, process, units
+
+        process.PRELOAD = []
+        of_norm = {"csrc/rms_norm/rms_norm_op.cpp", "csrc/rms_norm/rms_norm.h"}
+        of_neg, shared = {"csrc/neg/neg_op.cpp"}, {"csrc/module.cpp"}
+        for source in build.sources():
+            read = of_norm if source in of_norm else [source]
+            what = f"build:{source}"
+            store().save(Record(what, "compiled", inputs=digests(read)))
+
+        def found(text):
+            return build.sources_of_operators(text)
+
+        assert len(build.sources()) == 3
+        assert found("torch.ones(3)") == shared
+        for call in ("rms_norm(x)", "rms_norm_forward(x)", "nn.RMSNorm(3)"):
+            assert found(call) == shared | of_norm, call
+        assert found("negative(x), my_neg(x), storms()") == shared
+        assert found("opbook.neg(x)") == shared | of_neg
+        assert found("opbook.__all__") == shared | of_norm | of_neg
+
+        def inputs(code):
+            page = ROOT / "docs/index.md"
+            page.write_text(f"```{{run}} python\\n{code}\\n```\\n")
+            known = units.run_page(page).inputs
+            return {name for name in known if name.startswith("csrc/")}
+
+        load = "open('src/opbook/_C.so').close()"
+        assert inputs("neg = 1") == set()
+        assert inputs(f"{load}; neg = 1") == shared | of_neg
+        script = "__import__('runpy').run_path('{}')"
+        assert inputs(f"{load}; {script.format('src/call.py')}") == shared
+        assert inputs(f"{load}; {script.format('bench/call.py')}") == shared | of_norm
         """)
-    book.page("```{recorded} bench\n```")
-    assert origins(book.passes()) == ["recorded", "recorded"]
-    assert "recorded · NVIDIA H200, 2026-01-02" in book.html()
-    source.write_text("int b;\n")
-    ledger = book.passes()
-    assert ledger["counts"]["stale"] == 2
-    assert "stale" in book.html()
-    book.page("```{recorded} absent\n```")
-    assert "cannot read docs/recordings/absent.json" in book.fails()
 
 
-MANIFEST = """\
-[bench]
-command = 'cat csrc/a.cu && echo "{\\"rate\\": [1, 2]}" > $RECORD_DATA'
-sources = ["csrc"]
+# The store.
 
-[pair]
-command = "echo both"
-sources = ["csrc/a.cu"]
-gpus = 2
+DATA = 'print(open("src/data.txt").read())'
+ARCHITECTURE = platform.machine().replace("_", "-")
+WHERE = rf"{ARCHITECTURE} with PyTorch [\d.]+, \d{{4}}-\d\d-\d\d"
 
-[other]
-command = "echo other"
-card = "H100"
+
+def counts(ledger: dict) -> dict[str, int]:
+    return {name: number for name, number in ledger["counts"].items() if number}
+
+
+def test_a_fresh_clone_shows_what_ran_elsewhere_until_an_edit(book):
+    book.write("src/data.txt", "one")
+    book.page(run_block("python", f"open('runs', 'a').write('x')\n{DATA}"))
+    book.prove()
+    book.cloned()
+    for options in ((), READ):
+        assert counts(book.passes(*options)) == {"ran elsewhere": 2}
+        assert re.search(rf">ran on {WHERE}<", book.html())
+        assert ">one\n<" in book.html()
+    assert (book.root / "runs").read_text() == "x"
+    book.write("src/data.txt", "two")
+    assert counts(book.passes(*READ)) == {"stale": 2}
+    assert re.search(rf">stale on {WHERE} · its sources have changed", book.html())
+    assert (book.root / "runs").read_text() == "x"
+    assert counts(book.passes()) == {"ran here": 2}
+    assert ">ran here<" in book.html()
+    assert ">two\n<" in book.html()
+
+
+def test_reading_runs_nothing_and_needs_no_record(book):
+    book.page(run_block("python", "open('ran', 'w').close()"))
+    assert origins(book.passes(*READ)) == ["not_run"]
+    assert "not run · not run since its last edit" in book.html()
+    assert not (book.root / "ran").exists()
+    book.page(run_block("python", "1"))
+    book.prove()
+    book.page(run_block("python", "1") + "\n" + run_block("python", "2"))
+    ledger = book.passes(*READ)
+    assert origins(ledger) == ["stale", "stale", "not_run"]
+    book.write("src/a.py", "")
+    book.page("```{literalinclude} ../src/a.py\n```")
+    assert origins(book.passes(*READ)) == ["not_run"]
+
+
+def test_a_second_prove_leaves_the_store_as_it_is(book):
+    timed = "import time\nprint(object(), time.time_ns(), 'ns')"
+    book.page(run_block("python", timed) + "\n" + run_block("python", "6 * 7"))
+    assert "renewed page:index" in book.prove()
+    before = book.evidence()
+    assert [*before] == ["page/index"]
+    for _ in range(2):
+        book.cloned()
+        assert "renewed" not in book.prove()
+        assert book.evidence() == before
+
+
+def test_an_output_that_varies_is_compared_by_how_it_ended(book):
+    book.page(run_block("python", "import random\nrandom.random()"))
+    book.prove()
+    first = book.record("page/index")
+    book.cloned()
+    assert "renewed page:index" in book.prove()
+    marked = book.record("page/index")
+    assert marked["outputs"] == [first["outputs"][0] | {"varies": True}]
+    book.cloned()
+    assert "renewed" not in book.prove()
+    assert book.record("page/index") == marked
+    book.page(run_block("python", "import random\nround(random.random() / 9)"))
+    book.prove()
+    assert "varies" not in book.record("page/index")["outputs"][0]
+
+
+def test_what_cannot_run_here_keeps_its_output(book):
+    book.write("src/data.txt", "one")
+    hammer = book.tool("hammer", "echo hit")
+    blocks = [run_block("console", "$ hammer", ":needs: hammer")]
+    book.page("\n".join([*blocks, run_block("python", DATA)]))
+    book.prove()
+    before = book.evidence()
+    hammer.unlink()
+    book.cloned()
+    assert "renewed" not in book.prove()
+    assert book.evidence() == before
+    assert counts(book.passes()) == {"ran here": 2, "ran elsewhere": 2}
+    assert ">hit\n<" in book.html()
+    book.write("src/data.txt", "two")
+    book.prove()
+    hit, data = book.record("page/index")["outputs"]
+    assert (hit["text"], hit["stale"]) == (["hit"], True)
+    assert data["text"] == ["two"]
+    assert counts(book.passes()) == {"ran here": 2, "stale": 2}
+    book.tool("hammer", "echo hit")
+    book.cloned()
+    book.prove()
+    assert "stale" not in book.record("page/index")["outputs"][0]
+
+
+def test_another_torch_changes_the_record_of_what_was_edited_alone(book):
+    book.page(run_block("python", "1 + 1"))
+    book.page(run_block("python", "2 + 2"), "other")
+    book.prove()
+    before = book.evidence()
+    assert "renewed" not in book.prove(torch="9.9.0+cpu")  # all of it runs again
+    assert book.evidence() == before
+    book.page(run_block("python", "2 + 2") + "\n" + run_block("python", "3"), "other")
+    assert "renewed page:other" in book.prove(torch="9.9.0+cpu")
+    after = book.evidence()
+    assert {name for name in after if after[name] != before[name]} == {"page/other"}
+    assert book.record("page/other")["machine"]["torch"] == "9.9.0+cpu"
+    book.cloned()
+    book.page("```{toctree}\nother\n```\n\n" + run_block("python", "1 + 1"))
+    assert counts(book.passes(*READ)) == {"ran elsewhere": 6}
+    assert "with PyTorch 9.9.0, " in book.html("other")
+
+
+def test_records_of_what_is_gone_go(book):
+    toctree = "```{toctree}\nother\nledger\n```\n"
+    book.page(toctree)
+    book.page("```{ledger}\n```", name="ledger")
+    book.page(run_block("python", "1"), name="other")
+    book.prove()
+    assert {block["page"] for block in book.passes()["blocks"]} == {"other"}
+    assert 'href="other.html#block-0"' in book.html("ledger")
+    assert 'href="ledger.html#blocks-other"' in book.html("other")
+    (book.root / "docs/other.md").unlink()
+    book.page(toctree.replace("other\n", ""))
+    assert book.passes()["blocks"] == []
+    assert "other.html" not in book.html("ledger")
+    assert book.prove("--list") == "stale page:other: its blocks\n"
+    book.prove()
+    assert not book.evidence()
+    assert not list((book.root / "build/proof/records").rglob("*.json"))
+
+
+# The verb prove.
+
+
+def test_check_compares_and_renews_nothing(book):
+    book.write("src/data.txt", "one")
+    hammer = book.tool("hammer", "")
+    needs = run_block("console", "$ hammer", ":needs: hammer")
+    book.page(run_block("python", DATA) + "\n" + needs)
+    said = book.prove("--check", status=1)
+    assert "page:index: has no record in docs/evidence" in said
+    assert not book.evidence()
+    book.prove()
+    before = book.evidence()
+    hammer.unlink()  # what lacks a tool is not compared
+    book.cloned()
+    assert "0 of 1 failed" in book.prove("--check")
+    kept = book.root / "docs/evidence/page/index.json"
+    record = book.record("page/index")
+    record["outputs"][0]["status"] = "failed"
+    kept.write_text(json.dumps(record))
+    said = book.prove("--check", status=1)
+    assert "page:index: ended otherwise than in its record: failed, ok" in said
+    kept.write_bytes(before["page/index"])
+    book.write("src/data.txt", "two")
+    said = book.prove("--check", status=1)
+    assert "page:index: the record is stale (src/data.txt)" in said
+    assert book.evidence() == before
+
+
+def test_what_fails_has_no_record(book):
+    book.page(run_block("python", "1 / 0"))
+    book.page(run_block("python", "1"), "other")
+    said = book.prove(status=1)
+    assert "page:index: line 4: block failed: ZeroDivisionError" in said
+    assert "1 of 2 failed" in said
+    assert [*book.evidence()] == ["page/other"]
+    assert "1 of 2 failed" in book.prove(status=1)  # it is tried again
+    book.page(run_block("python", "1"))
+    assert "0 of 2 failed" in book.prove()
+
+
+def test_list_says_what_is_stale_or_missing_and_runs_nothing(book):
+    book.write("src/data.txt", "one")
+    book.page(run_block("python", DATA))
+    assert book.prove("--list") == "missing page:index\n"
+    book.prove()
+    assert book.prove("--list") == ""
+    book.write("src/data.txt", "two")
+    assert book.prove("--list") == "stale page:index: src/data.txt\n"
+    assert book.prove("--list", "page:other") == ""
+    book.write("src/data.txt", "one")
+    book.page(run_block("python", f"{DATA}\n1"))
+    assert book.prove("--list") == "stale page:index: its blocks\n"
+    machine = "docs/_ext/proof/machine.py"
+    text = (book.root / machine).read_text()
+    book.write(machine, re.sub(r'(?m)^ENGINE = ".*"', 'ENGINE = "new"', text))
+    assert book.prove("--list") == "stale page:index: the engine\n"
+
+
+def test_shards_are_disjoint_and_cover_all(book):
+    names = {f"page:p{number}" for number in range(5)}
+    for name in names:
+        book.page(run_block("python", "1"), name.removeprefix("page:"))
+    parts, evidence = [], {}
+    for number in (1, 2):
+        said = book.prove("--shard", f"{number}/2")
+        parts.append(re.findall(r"^\[\d/\d\] (\S+): ran", said, re.MULTILINE))
+        evidence |= book.evidence()
+        book.cloned()  # the other part is for another machine
+        shutil.rmtree(book.root / "docs/evidence")
+    assert sorted(parts[0] + parts[1]) == sorted(names)
+    assert sorted(map(len, parts)) == [2, 3]
+    assert {name.replace("/", ":") for name in evidence} == names
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "2", "half"])
+def test_a_part_must_be_there(book, shard):
+    book.page(run_block("python", "1"))
+    said = book.prove("--shard", shard, status=1)
+    assert said.splitlines()[-1] == f"--shard {shard}: there is no such part"
+
+
+def test_a_name_must_be_there(book):
+    book.page(run_block("python", "1"))
+    book.page(run_block("python", "1"), "other")
+    assert "1 of 1" not in book.prove("other")
+    assert [*book.evidence()] == ["page/other"]
+    said = book.prove("another", status=1)
+    assert said.splitlines()[-1] == "nothing to run is named page:another"
+
+
+def test_what_a_prove_has_run_is_not_run_again_here(book):
+    book.page(run_block("python", "open('runs', 'a').write('x')"))
+    book.proof("docs")
+    assert "1 of 1 have run in this checkout" in book.prove()
+    assert [*book.evidence()] == ["page/index"]
+    book.page(run_block("python", "open('runs', 'a').write('y')"))
+    book.prove()
+    book.proof("docs")
+    assert (book.root / "runs").read_text() == "xy"
+
+
+def test_a_build_here_runs_the_guide_whatever_is_known(book):
+    book.page(run_block("python", "1"), "guide/1_first")
+    book.page("```{toctree}\nguide/1_first\n```\n\n" + run_block("python", "1"))
+    book.prove()
+    book.cloned()
+    where = {block["page"]: block["where"] for block in book.passes()["blocks"]}
+    assert where["guide/1_first"] == "here"
+    assert where["index"] != "here"
+
+
+def test_examples_in_docstrings(book):
+    book.write("src/pack/__init__.py", "from pack.inner import twice\n")
+    text = 'def twice(x):\n    """\n    >>> pack.twice(2)\n    RESULT\n    """\n'
+    text += "    return 2 * x\n"
+    book.python_path.append(book.root / "src")
+    what = "doctest:src/pack/inner.py"
+    book.write("src/pack/inner.py", text.replace("RESULT", "4"))
+    book.prove(what)
+    assert [*book.evidence()] == ["doctest/src/pack/inner.py"]
+    book.write("src/pack/inner.py", text.replace("RESULT", "5"))
+    assert "Expected:\n    5\nGot:\n    4" in book.prove(what, status=1)
+
+
+# Recordings on a GPU.
+
+H200 = ("NVIDIA H200",)
+BENCH = """\
+import json, os
+
+print(open("src/a.cu").read(), end="")
+with open(os.environ["RECORD_DATA"], "w") as file:
+    json.dump({"rate": [1, 2]}, file)
 """
-RECORD = """
-    from proof import record
+MANIFEST = """\
+bench = "python3 src/bench.py"
+pair = { gpus = 2, command = "echo both" }
+other = { card = "H100", command = "echo other" }
+"""
 
-    record.machine = lambda: (["NVIDIA H200"], {"torch": "2.11.0"})
-    failed = record.record_all(record.chosen([], False))
-    """
 
-
-def test_record_what_is_missing_or_stale(book, capfd):
-    source = book.write("csrc/a.cu", "int a;\n")
+@pytest.fixture
+def bench(book) -> Book:
+    """A book with three recordings to make, one of which an H200 can."""
+    book.write("src/a.cu", "int a;\n")
+    book.write("src/bench.py", BENCH)
     book.write("docs/recordings.toml", MANIFEST)
-    book.in_proof(RECORD)
-    file = book.root / "docs/recordings/bench.json"
-    recording = json.loads(file.read_text())
-    assert recording["output"] == "int a;\n"
-    assert recording["data"] == {"rate": [1, 2]}
-    assert recording["device"] == "NVIDIA H200"
-    assert recording["sources"].keys() == {"csrc/a.cu"}
-    said = capfd.readouterr().out
-    assert "skipped   pair: needs 2 GPUs, here: NVIDIA H200" in said
-    assert "skipped   other: needs an H100, here: NVIDIA H200" in said
-    assert [path.stem for path in file.parent.iterdir()] == ["bench"]
+    return book
 
-    book.in_proof(RECORD)
-    assert "bench" not in capfd.readouterr().out
-    source.write_text("int b;\n")
-    book.in_proof(RECORD)
-    assert json.loads(file.read_text())["output"] == "int b;\n"
+
+def test_record_what_this_gpu_can_and_has_not(bench):
+    said = bench.prove(gpus=H200)
+    assert "    int a;" in said  # who waits sees where it is
+    assert [*bench.evidence()] == ["gpu/bench"]
+    record = bench.record("gpu/bench")
+    assert record["outputs"] == [{"status": "ok", "text": ["int a;"]}]
+    detail = record["detail"]
+    assert detail["data"] == {"rate": [1, 2]}
+    assert (detail["device"], record["machine"]["gpu"]) == (H200[0], H200[0])
+    assert record["inputs"].keys() == {"src", "src/a.cu", "src/bench.py"}
+    bench.cloned()
+    assert "gpu:bench" not in bench.prove(gpus=H200)
+    bench.write("src/a.cu", "int b;\n")
+    bench.prove(gpus=H200)
+    assert bench.record("gpu/bench")["outputs"][0]["text"] == ["int b;"]
+    said = bench.prove(gpus=("NVIDIA H100 80GB", "NVIDIA H100 80GB"))
+    assert "renewed gpu:pair" in said
+    assert bench.record("gpu/pair")["detail"]["device"] == "2 x NVIDIA H100 80GB"
+    assert bench.record("gpu/other")["detail"]["device"] == "NVIDIA H100 80GB"
+    said = bench.prove("gpu:bench", status=1)
+    assert "nothing to run is named gpu:bench" in said
+
+
+def test_a_gpu_records_its_commands_and_no_pages(bench):
+    bench.page(run_block("python", "1"))
+    bench.prove(gpus=H200)
+    assert [*bench.evidence()] == ["gpu/bench"]
+    bench.prove()
+    assert sorted(bench.evidence()) == ["gpu/bench", "page/index"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (("src/a.cu", "int b;\n"), "src/a.cu"),
+        (("src/bench.py", f"{BENCH}\nprint(1)\n"), "src/bench.py"),
+        (("docs/recordings.toml", MANIFEST.replace("3", "3 -u", 1)), "its command"),
+        (("docs/recordings.toml", ""), "its command"),
+    ],
+)
+def test_a_recording_is_stale_by_its_inputs_and_its_command(bench, edit, why):
+    bench.prove(gpus=H200)
+    bench.page("```{recorded} bench\n```")
+    assert counts(bench.passes(*READ)) == {"ran on a GPU": 2}
+    assert re.search(r">ran on NVIDIA H200, \d{4}-\d\d-\d\d<", bench.html())
+    bench.write(*edit)
+    assert counts(bench.passes(*READ)) == {"stale": 2}
+    label = rf">stale on NVIDIA H200, [\d-]+ · changed since: {why}<"
+    assert re.search(label, bench.html())
+    assert f"stale gpu:bench: {why}" in bench.prove("--list")
+
+
+def test_the_script_of_a_shell_is_an_input(book):
+    book.write("src/bench.sh", "echo one\n")
+    book.write("docs/recordings.toml", 'bench = "bash src/bench.sh"\n')
+    book.prove(gpus=H200)
+    assert book.record("gpu/bench")["inputs"].keys() == {"src/bench.sh"}
+
+
+def test_a_failing_command_keeps_the_old_recording_and_others_go_on(bench):
+    bench.prove(gpus=H200)
+    before = bench.evidence()
+    fails = MANIFEST.replace("python3 src/bench.py", "echo seen; exit 3")
+    bench.write("docs/recordings.toml", f'{fails}after = "echo fine"\n')
+    said = bench.prove(gpus=H200, status=1)
+    assert "    seen\n" in said
+    assert "gpu:bench: exit status 3\n1 of 2 failed" in said
+    after = bench.evidence()
+    assert after["gpu/bench"] == before["gpu/bench"]
+    assert "gpu/after" in after
 
 
 LOG = """\
@@ -699,100 +1089,38 @@ Autotune Choices Stats:
 """
 
 
-def test_recording_leaves_logs_out(book):
+def test_a_recording_leaves_logs_out(book):
     book.write("log", LOG)
-    book.write("docs/recordings.toml", '[log]\ncommand = "cat log"\nsources = []\n')
-    book.in_proof(RECORD)
-    file = book.root / "docs/recordings/log.json"
-    assert json.loads(file.read_text())["output"] == "result 1\n  result 2\n"
+    book.write("docs/recordings.toml", 'log = "cat log"\n')
+    book.prove(gpus=H200)
+    text = book.record("gpu/log")["outputs"][0]["text"]
+    assert text == ["result 1", "  result 2"]
 
 
-def test_failing_command_keeps_the_old_recording_and_others_go_on(book, capfd):
-    book.write("csrc/a.cu", "int a;\n")
-    book.write("docs/recordings.toml", MANIFEST)
-    book.in_proof(RECORD)
-    file = book.root / "docs/recordings/bench.json"
-    before = file.read_text()
-    after = '[after]\ncommand = "true"\nsources = []\n'
-    fails = MANIFEST.replace("cat csrc/a.cu", "echo seen; exit 3")
-    book.write("docs/recordings.toml", fails + after)
-    book.in_proof(RECORD + "assert failed == 1\n")
-    assert "    seen\nFAILED    bench: exit status 3" in capfd.readouterr().out
-    assert file.read_text() == before
-    assert (book.root / "docs/recordings/after.json").exists()
+def test_what_nobody_has_recorded_yet_is_shown_without_a_result(bench):
+    bench.page("```{recorded} pair\n```")
+    assert origins(bench.passes()) == ["not_run"]
+    assert "not run · not recorded on a GPU yet" in bench.html()
+    bench.page("```{recorded} absent\n```")
+    assert "docs/recordings.toml has no absent" in bench.fails()
 
 
-def test_what_nobody_has_recorded_yet_is_shown_without_a_result(book):
-    book.write("docs/recordings.toml", MANIFEST)
-    book.write("csrc/a.cu", "int a;\n")
-    book.page("```{recorded} pair\n```")
-    assert origins(book.passes()) == ["not_run"]
-    assert "not run · not recorded on a GPU yet" in book.html()
+def test_the_manifest_knows_its_keys(book):
+    book.write("docs/recordings.toml", 'bench = { command = "true", card_ = "H200" }\n')
+    said = book.prove("--list", status=1)
+    assert "docs/recordings.toml: bench: " in said
+    assert "'card_'" in said
 
 
-def test_recording_is_stale_for_new_file_or_command(book):
-    book.write("csrc/a.cu", "int a;\n")
-    book.write("docs/recordings.toml", MANIFEST)
-    book.in_proof(RECORD)
-    book.page("```{recorded} bench\n```")
-    assert origins(book.passes()) == ["recorded", "recorded"]
-    new = book.write("csrc/b.cu", "int b;\n")
-    assert origins(book.passes()) == ["stale", "stale"]
-    new.unlink()
-    assert origins(book.passes()) == ["recorded", "recorded"]
-    book.write("docs/recordings.toml", MANIFEST.replace("cat", "cat -n"))
-    assert origins(book.passes()) == ["stale", "stale"]
+def test_the_book_has_no_recording_without_a_command():
+    docs = EXTENSIONS.parent
+    named = {path.stem for path in (docs / "evidence/gpu").glob("*.json")}
+    for page in docs.rglob("*.md"):
+        named |= {*re.findall(r"^`{3,}\{recorded\} (\w+)", page.read_text(), re.M)}
+    assert named - recordings.manifest().keys() == set()
 
 
-def test_a_recording_has_the_sources_of_another(book):
-    book.write("csrc/a.cu", "int a;\n")
-    same = '[same]\ncommand = "echo same"\nsources = "{}"\n'
-    book.write("docs/recordings.toml", MANIFEST + same.format("bench"))
-    book.in_proof(RECORD)
-    recording = json.loads((book.root / "docs/recordings/same.json").read_text())
-    assert recording["sources"].keys() == {"csrc/a.cu"}
-    book.write("docs/recordings.toml", MANIFEST + same.format("nobody"))
-    book.in_proof(
-        """
-        import pytest
-        from proof import record
-
-        with pytest.raises(SystemExit, match="same.: no entry nobody"):
-            record.manifest()
-        """
-    )
-
-
-def test_sources_of_a_recording_by_pattern(book, capfd):
-    for name in ("a.h", "b.h", "a.cu"):
-        book.write(f"csrc/{name}", "int a;\n")
-    entry = '[{}]\ncommand = "date"\nsources = ["csrc/*.{}"]\n'
-    manifest = entry.format("bench", "h") + entry.format("none", "cpp")
-    book.write("docs/recordings.toml", manifest)
-    book.in_proof(RECORD + "assert failed == 1\n")
-    assert "FAILED    none: there is no" in capfd.readouterr().out
-    recording = json.loads((book.root / "docs/recordings/bench.json").read_text())
-    assert recording["sources"].keys() == {"csrc/a.h", "csrc/b.h"}
-    book.page("```{recorded} bench\n```")
-    assert origins(book.passes()) == ["recorded", "recorded"]
-    book.write("csrc/c.h", "int c;\n")
-    assert origins(book.passes()) == ["stale", "stale"]
-
-
-def test_nothing_is_recorded_without_a_gpu(book):
-    book.write("csrc/a.cu", "int a;\n")
-    book.write("docs/recordings.toml", MANIFEST)
-    done = subprocess.run(
-        [sys.executable, "-m", "proof.record"],
-        cwd=book.root,
-        env=os.environ | {"PYTHONPATH": "docs/_ext", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "no GPU here, so there is nothing to record" in done.stderr
-
+# Scripts and notebooks.
 
 SCRIPT = '''\
 """
@@ -814,14 +1142,23 @@ plt.show()
 print("ran as", sys.argv[0])
 sys.exit()
 '''
-PLAYED = """\
-[play]
-script = "examples_src/10_a.py"
-"""
+SHORT = '"""\nTitle\n=====\n\nText.\n"""\n\n'
+PLAYED = 'play = { plays = "examples_src/10_a.py" }\n'
+
+
+@pytest.fixture
+def gallery(book) -> Book:
+    """A book with a gallery that has no script yet."""
+    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
+    book.write("docs/conf.py", GALLERY_CONF)
+    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
+    # A ledger links to each block, which needs its id.
+    book.page("```{toctree}\nexamples/index\n```\n\n```{ledger}\n```")
+    return book
 
 
 def play(book, name: str) -> tuple[str, list[dict]]:
-    """What a script or notebook prints, and the figures that it leaves."""
+    """What a script prints, and the figures that it leaves."""
     done = subprocess.run(
         [sys.executable, "-m", "proof.play", name],
         cwd=book.root,
@@ -839,126 +1176,120 @@ def test_play_a_script(book):
     book.write("examples_src/10_a.py", SCRIPT)
     printed, (figure,) = play(book, "examples_src/10_a.py")
     assert printed == "ran as examples_src/10_a.py\n"
-    (axes,) = figure["axes"]
-    (line,), (bars,) = axes["lines"], axes["bars"]
-    assert (line["label"], line["x"], line["y"]) == ("rate", [1, 2, 4], [0.5, 2, 3])
-    assert (bars["label"], bars["height"]) == ("share", [3, 4])
-    assert (axes["title"], axes["x"]["label"]) == ("speed", "size")
-    assert (axes["x"]["scale"], axes["y"]["scale"]) == ("log", "linear")
+    assert figure["alt"] == "speed; size; rate; share"
+    assert {"speed", "size"} <= {*re.findall(r">([a-z]+)</text>", figure["svg"])}
+    assert play(book, "examples_src/10_a.py")[1] == [figure]  # to the byte
 
 
-def test_play_a_notebook(book):
-    cells = [
-        "import inspect\n\n\ndef twice(x):\n    return 2 * x\n",
-        "print('from', __name__)\ninspect.getsource(twice).strip()",
-        "twice(21)",
-        "twice(22);",
-        "None",
-        "# A comment alone.",
-        "",
-    ]
-    cells = [{"cell_type": "code", "source": [cell]} for cell in cells]
-    cells.insert(1, {"cell_type": "markdown", "source": ["not code"]})
-    book.write("tutorials/a.ipynb", json.dumps({"cells": cells}))
-    printed, figures = play(book, "tutorials/a.ipynb")
-    source = r"'def twice(x):\n    return 2 * x'"
-    assert printed.splitlines() == ["from __main__", source, "42"]
-    assert figures == []
-
-
-def test_failing_script_is_not_recorded(book, capfd):
+def test_a_failing_script_is_not_recorded(book):
     book.write("examples_src/10_a.py", "print('seen')\nraise SystemExit(77)\n")
     book.write("docs/recordings.toml", PLAYED)
-    book.in_proof(RECORD + "assert failed == 1\n")
-    assert "    seen\nFAILED    play: exit status 77" in capfd.readouterr().out
-    assert not (book.root / "docs/recordings").exists()
+    said = book.prove("gpu:play", gpus=H200, status=1)
+    assert "    seen\n" in said
+    assert "gpu:play: exit status 77" in said
+    assert not book.evidence()
 
 
-def test_gallery_page_shows_its_recording(book, monkeypatch):
-    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
+def test_a_gallery_page_shows_its_run_and_its_recording(gallery):
     pytest.importorskip("matplotlib", reason="needs matplotlib")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    book.write("docs/conf.py", GALLERY_CONF)
-    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
-    book.write("examples_src/10_a.py", SCRIPT.replace("sys.exit()\n", ""))
-    book.write("docs/recordings.toml", PLAYED)
-    # A ledger links to each block, which needs its id.
-    book.page("```{toctree}\nexamples/index\n```\n\n```{ledger}\n```")
-    assert origins(book.passes()) == ["ran", "ran"]
-    assert "NVIDIA" not in book.html("examples/10_a")
+    gallery.write("examples_src/10_a.py", SCRIPT.replace("sys.exit()\n", ""))
+    gallery.write("docs/recordings.toml", PLAYED)
+    gallery.prove()
+    gallery.cloned()
+    assert counts(gallery.passes(*READ)) == {"ran elsewhere": 2}
+    html = gallery.html("examples/10_a")
+    assert "NVIDIA" not in html
+    assert 'alt="speed; size; rate; share"' in html
+    images = gallery.root / "build/html/_images"
+    assert "speed" in (images / "sphx_glr_10_a_001.svg").read_text()
 
-    book.in_proof(RECORD)
-    assert origins(book.passes()) == ["ran", "ran", "recorded", "recorded"]
-    html = book.html("examples/10_a")
+    gallery.prove("gpu:play", gpus=H200, torch="2.11.0")
+    assert counts(gallery.passes()) == {"ran here": 2, "ran on a GPU": 2}
+    html = gallery.html("examples/10_a")
     assert ">On an NVIDIA H200<" in html
     assert "run with PyTorch 2.11.0" in html
     assert "ran as examples_src/10_a.py" in html
     assert 'alt="speed; size; rate; share, on NVIDIA H200"' in html
-    assert (book.root / "build/html/_images/play-0.svg").exists()
+    assert (images / "play-0.svg").exists()
     assert html.index("play-0.svg") < html.index("Download")
 
-    changed = SCRIPT.replace("sys.exit()", "print(1)")
-    book.write("examples_src/10_a.py", changed)
-    assert origins(book.passes())[2:] == ["stale", "stale"]
-    assert "stale: its sources or command have changed" in book.html("examples/10_a")
-
-    smi = book.write("bin/nvidia-smi", "#!/bin/sh\necho NVIDIA H200\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setenv("PATH", f"{smi.parent}{os.pathsep}{os.environ['PATH']}")
-    assert origins(book.passes("-E")) == ["ran", "ran"]
+    gallery.write("examples_src/10_a.py", SCRIPT.replace("sys.exit()", "print(1)"))
+    assert origins(gallery.passes())[2:] == ["stale", "stale"]
+    assert "changed since: examples_src/10_a.py" in gallery.html("examples/10_a")
+    gallery.tool("nvidia-smi", "echo NVIDIA H200")
+    assert counts(gallery.passes("-E")) == {"ran here": 2}
 
 
-def test_manifest_fits_the_recordings():
-    root = EXTENSIONS.parents[1]
-    manifest = record.manifest()
-    for file in (root / "docs/recordings").glob("*.json"):
-        assert file.stem in manifest, f"{file.name} is of no table"
-        recording = json.loads(file.read_text())
-        if record.changes(file.stem, recording):
-            continue  # stale, and the page says so
-        sources, named = recording["sources"], manifest[file.stem].sources
-        unnamed = [s for s in sources if not any(is_in(s, n) for n in named)]
-        unused = [n for n in named if not any(is_in(s, n) for s in sources)]
-        assert (unnamed, unused) == ([], []), file.name
-    for page in (root / "docs").rglob("*.md"):
-        for name in re.findall(r"^`{3,}\{recorded\} (\w+)", page.read_text(), re.M):
-            assert name in manifest, f"{page.name}: no table [{name}]"
+def test_a_gallery_page_follows_the_inputs_of_its_script(gallery):
+    code = 'print(open("../src/data.txt").read())\n'
+    gallery.write("examples_src/10_a.py", SHORT + code)
+    gallery.write("src/data.txt", "first answer")
+    assert origins(gallery.passes()) == ["ran", "ran"]
+    assert "first answer" in gallery.html("examples/10_a")
+    gallery.write("src/data.txt", "second answer")
+    assert origins(gallery.passes()) == ["ran", "ran"]
+    assert "second answer" in gallery.html("examples/10_a")
+    pasted = SHORT.replace("Text.", "Text.\n\n.. code-block:: cpp\n\n    int pasted;")
+    gallery.write("examples_src/10_a.py", pasted + code)
+    assert "unproven cpp block" in gallery.fails()
 
 
-def is_in(source: str, place: str) -> bool:
-    """Whether a file is named, by itself, by a pattern or by its folder."""
-    return Path(source).match(place) or source.startswith(f"{place}/")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('needs a hammer')\nraise SystemExit(77)\n", "not run · needs a hammer"),
+        ("print('before')\n1 / 0\n", "ZeroDivisionError"),
+        ("import os\nos.abort()\n", "SIGABRT"),
+    ],
+)
+def test_a_script_that_does_not_end_well(gallery, code, said):
+    gallery.write("examples_src/10_a.py", SHORT + code)
+    if "77" in code:
+        assert origins(gallery.passes()) == ["not_run"]
+        assert said in gallery.html("examples/10_a")
+    else:
+        assert said in gallery.prove(status=1)
+        assert said in gallery.fails()
 
 
-def test_quick_build_runs_nothing_and_says_so(book):
-    path = book.page("```{run} python\nopen('ran', 'w').close()\n```")
-    ledger = book.passes("-D", "proof_execute=0")
-    assert origins(ledger) == ["not_run"]
-    assert not (book.root / "ran").exists()
-    book.page("```{run} python\n1\n```", name=path.stem)
-    book.passes()
-    book.page("```{run} python\n2\n```\n\n```{run} python\n3\n```", name=path.stem)
-    ledger = book.passes("-D", "proof_execute=0")
-    assert origins(ledger) == ["not_run", "not_run"]
-    book.page("```python\nprint(1)\n```", name=path.stem)
-    assert "unproven" in book.fails("-D", "proof_execute=0")
+def test_a_script_may_have_nothing_imported_before(gallery):
+    gallery.preload = ("json.tool",)
+    script = SHORT + "import os\nimport sys\n\n"
+    script += 'print("imported before:", "json.tool" in sys.modules)\n'
+    gallery.write("examples_src/10_a.py", script)
+    script += 'os.environ["TRITON_INTERPRET"] = "0"\n'
+    gallery.write("examples_src/20_b.py", script)
+    gallery.prove()
+    for name, before in (("10_a", "True"), ("20_b", "False")):
+        record = gallery.record(f"script/examples_src/{name}.py")
+        texts = [line for output in record["outputs"] for line in output["text"]]
+        assert any(f"imported before: {before}" in text for text in texts), texts
 
 
-def test_pages_come_and_go(book):
-    toctree = "```{toctree}\nother\nledger\n```\n"
-    book.page(toctree)
-    book.page("```{ledger}\n```", name="ledger")
-    book.page("```{run} python\n1\n```", name="other")
-    assert {block["page"] for block in book.passes()["blocks"]} == {"other"}
-    assert 'href="other.html#block-0"' in book.html("ledger")
-    assert 'href="ledger.html#blocks-other"' in book.html("other")
-    (book.root / "docs/other.md").unlink()
-    book.page(toctree.replace("other\n", ""))
-    assert book.passes()["blocks"] == []
-    assert "other.html" not in book.html("ledger")
-    assert not list((book.root / "build/proof/records").glob("page-other*"))
+def test_a_notebook_runs_as_a_whole(book):
+    nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
+    pytest.importorskip("ipykernel", reason="needs ipykernel")
+    book.write("src/data.txt", "one")
+    path = book.root / "tutorials/a.ipynb"
+
+    def write(code: str) -> None:
+        cells = [nbformat.v4.new_code_cell(code, id="cell")]
+        path.parent.mkdir(exist_ok=True)
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+    write("print(open('../src/data.txt').read())")
+    book.prove()
+    record = book.record("notebook/tutorials/a.ipynb")
+    assert {"src/data.txt", "tutorials/a.ipynb"} <= record["inputs"].keys()
+    executed = book.root / "build/proof/notebooks/a.ipynb"
+    (cell,) = nbformat.read(executed, as_version=4).cells
+    assert cell.outputs[0].text == "one\n"
+    write("1 / 0")
+    said = book.prove(status=1)
+    assert "notebook:tutorials/a.ipynb: ZeroDivisionError: division by zero" in said
+
+
+# What else is in the pages.
 
 
 def test_a_link_that_leads_nowhere_fails_the_build_each_time(book):
@@ -1040,62 +1371,16 @@ def test_topics(book):
     assert "there is no topic 3" in book.fails(*loose)
 
 
-def test_gallery_script_runs_again_when_an_input_changes(book):
-    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
-    book.write("docs/conf.py", GALLERY_CONF)
-    script = (
-        '"""\nTitle\n=====\n\nText.\n{}"""\n\nprint(open("../src/data.txt").read())\n'
-    )
-    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
-    book.write("examples_src/10_a.py", script.format(""))
-    book.write("src/data.txt", "first answer")
-    book.page("```{toctree}\nexamples/index\n```")
-    assert origins(book.passes()) == ["ran", "ran"]
-    assert "first answer" in book.html("examples/10_a")
-    book.write("src/data.txt", "second answer")
-    assert origins(book.passes()) == ["ran", "ran"]
-    assert "second answer" in book.html("examples/10_a")
-    pasted = "\n.. code-block:: cpp\n\n    int pasted;\n"
-    book.write("examples_src/10_a.py", script.format(pasted))
-    assert "unproven cpp block" in book.fails()
-    book.write(
-        "examples_src/10_a.py",
-        script.format("") + "print('needs a hammer')\nraise SystemExit(77)\n",
-    )
-    (block,) = book.passes()["blocks"]
-    assert block["reason"] == "needs a hammer"
-    assert origins(book.passes()) == ["not_run"]
+# pytest on the pages.
 
 
-def test_gallery_script_may_have_nothing_imported_before(book):
-    pytest.importorskip("sphinx_gallery", reason="needs sphinx-gallery")
-    preloading = GALLERY_CONF.replace("PRELOAD = []", 'PRELOAD = ["json.tool"]')
-    book.write("docs/conf.py", preloading)
-    book.write("examples_src/GALLERY_HEADER.rst", "Examples\n========\n")
-    script = '"""\nTitle\n=====\n\nText.\n"""\n\nimport os\nimport sys\n\n'
-    script += 'print("imported before:", "json.tool" in sys.modules)\n'
-    book.write("examples_src/10_a.py", script)
-    script += 'os.environ["TRITON_INTERPRET"] = "0"\n'
-    book.write("examples_src/20_b.py", script)
-    book.page("```{toctree}\nexamples/index\n```")
-    book.passes()
-    assert "imported before: True" in book.html("examples/10_a")
-    assert "imported before: False" in book.html("examples/20_b")
-
-
-def pytest_says(book) -> str:
+def pytest_says(book, *options: str) -> str:
     """What pytest prints about the pages."""
-    shutil.copy(EXTENSIONS.parents[1] / "conftest.py", book.root)
-    command = [sys.executable, "-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        command,
-        cwd=book.root,
-        env=without(*BOOK),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout
+    conftest = (EXTENSIONS.parents[1] / "conftest.py").read_text()
+    conftest += "\nfrom proof import process  # noqa\n\nprocess.PRELOAD = []\n"
+    book.write("conftest.py", conftest)
+    command = ["-m", "pytest", "docs", "-rs", "-p", "no:cacheprovider", *options]
+    return book.python(*command).stdout
 
 
 def test_pytest_reads_the_pages(book):
@@ -1122,6 +1407,7 @@ def test_pytest_reads_the_pages(book):
 
 def test_pytest_takes_what_the_build_ran(book):
     code = "with open('build/ran', 'a') as file:\n    file.write('{}')"
+    book.write("build/ran", "")
     book.page(run_block("python", code.format("a")))
     book.passes()
     for _ in range(2):
@@ -1132,20 +1418,12 @@ def test_pytest_takes_what_the_build_ran(book):
     assert (book.root / "build/ran").read_text() == "ab"
 
 
-def test_examples_run_in_the_module_that_defines_what_a_package_exports(book):
-    book.write("src/pack/__init__.py", "from pack.inner import twice\n")
-    text = 'def twice(x):\n    """\n    >>> pack.twice(2)\n    RESULT\n    """\n'
-    text += "    return 2 * x\n"
-    report = """
-        import sys
-        sys.path.insert(0, str(ROOT / "src"))
-        from proof import run
-        file = run.file_that_defines("pack.inner.twice")
-        wrong = run._run_doctest("pack.inner")
-        """
-    book.write("src/pack/inner.py", text.replace("RESULT", "4"))
-    book.in_proof(
-        f"{report}\n        assert (file.name, wrong) == ('inner.py', ''), wrong"
-    )
-    book.write("src/pack/inner.py", text.replace("RESULT", "5"))
-    book.in_proof(f"{report}\n        assert 'Expected:' in wrong, wrong")
+def test_pytest_runs_the_guide_and_what_has_no_current_record(book):
+    book.write("src/data.txt", "one")
+    book.page(run_block("python", DATA))
+    book.page(run_block("python", "1"), "guide/1_first")
+    book.prove()
+    assert "1 passed" in pytest_says(book)
+    assert "2 passed" in pytest_says(book, "--all")
+    book.write("src/data.txt", "two")
+    assert "2 passed" in pytest_says(book)

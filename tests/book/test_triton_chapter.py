@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from alone import run, without_library
-from proof import page
-from proof.run import _has
+from proof import blocks, page
 
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +44,7 @@ def copied(path: Path) -> str:
     """The Python blocks of a page in one file; around those meant to fail, a try."""
     parts = [HELPERS]
     for block in page.parse(path):
-        if block.language != "python" or not all(map(_has, block.needs)):
+        if block.language != "python" or not all(map(blocks.has, block.needs)):
             continue
         # What a reader sees in a notebook, a file does not print: the code is the same.
         parts.append(block.code if block.fails is None else expected_to_fail(block))

@@ -1,84 +1,90 @@
-"""Build the library and compile the kernels: evidence for the origin ``compiled``."""
+"""Build the library, and compile its GPU kernels."""
 
 import importlib.util
+import itertools
 import json
 import os
+import platform
+import re
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
-from . import evidence
-from .evidence import (
-    BUILD_CONFIG,
-    EVIDENCE,
-    ROOT,
-    Record,
-    digests,
-    environment,
-    relative,
-    store,
-)
+from . import machine
+from .digest import NATIVE
+from .evidence import HERE, Record, store
+from .files import ROOT, digests, load, read_json, relative, write_text
 
-LIBRARY, SETUP = "build:library", "build:setup"
-TEMP = ROOT / "build" / "temp"
+SETUP = "build:setup.py"
+TEMP = ROOT / "build" / "temp"  # of setuptools: builds share the objects
 KERNELS = ROOT / "build" / "kernels"
-CODE_OBJECTS = EVIDENCE / "code_objects.json"
 
 
 class BuildError(RuntimeError):
     """Something that stops the build of the book, in one line with the remedy."""
 
 
+# The library.
+
+
 def build_library(say: Callable[[str], None]) -> None:
     """Install the package in place, unless the last build is still good."""
-    sources = _library_sources()
-    record = store().get(LIBRARY)
-    if record and record.detail["sources"] == sources and _is_importable():
+    if not (ROOT / "csrc").is_dir():
+        return
+    if _is_current():
         say("library: up to date")
         return
-    if not evidence.toolchain.find("c++"):
+    if not machine.toolchain.find("c++"):
         raise BuildError("no C++ compiler found: install g++ or clang, or set CXX")
     say("library: building (pip install --no-build-isolation -e .)")
-    store().drop(LIBRARY)
     _install()
-    dependencies = dependencies_in(TEMP)
-    if not dependencies:
+    objects = _objects(TEMP)
+    if not objects:
         raise BuildError("library: the compiler left no record: is ninja installed?")
-    libraries = sorted((ROOT / "src").glob("*/_C*.so"))
-    inputs = digests([*dependencies, *sources, *libraries])
-    machine = environment()["machine"]
-    store().save(
-        Record("compiled", LIBRARY, inputs, [machine], detail={"sources": sources})
-    )
+    for what in store().names():
+        if what.startswith("build:"):
+            store().drop(what, HERE)
+    here = platform.machine()
+    for source, dependencies in objects.items():
+        inputs = digests(dependencies)
+        compiled = {name: [here] for name in inputs}
+        what = f"build:{source}"
+        store().save(Record(what, "compiled", inputs=inputs, compiled=compiled))
     # The files that said how to build were read; they were run, not compiled.
     steps = digests(["setup.py", "pyproject.toml"])
-    store().save(Record("ran", SETUP, steps))
-    say(f"library: built for {machine}")
+    store().save(Record(SETUP, "ran", inputs=steps))
+    say(f"library: built for {here}")
 
 
-def _library_sources() -> dict[str, str]:
-    files = [ROOT / "setup.py", ROOT / "pyproject.toml"]
-    has_cuda = "+cpu" not in environment()["torch"]
-    for suffix in (".h", ".cpp", *([".cu"] if has_cuda else [])):
-        files += (ROOT / "csrc").rglob(f"*{suffix}")
-    return digests(files)
+def sources() -> set[str]:
+    """What the library is compiled from on this machine."""
+    found = {*(ROOT / "csrc").rglob("*.cpp")}
+    if "+cpu" not in machine.package_version("torch"):
+        found |= {*(ROOT / "csrc").glob("*/*.cu")}
+    return {name for path in found if (name := relative(path))}
 
 
-def _is_importable() -> bool:
-    """Whether this Python, perhaps of a new environment, knows the package."""
+def _is_current() -> bool:
+    built = {f"build:{name}" for name in sources()} | {SETUP}
     packages = [path.parent.name for path in (ROOT / "src").glob("*/__init__.py")]
-    return all(map(importlib.util.find_spec, packages))
+    return (
+        all(map(store().here, built))
+        and any((ROOT / "src").glob("*/_C*.so"))
+        and all(map(importlib.util.find_spec, packages))  # by this Python, not another
+    )
 
 
 def _install() -> None:
     """Run pip; the objects stay in build/temp, so that ninja knows what is done."""
-    BUILD_CONFIG.parent.mkdir(parents=True, exist_ok=True)
-    BUILD_CONFIG.write_text(keep_objects(TEMP))
-    variables = os.environ | {"DIST_EXTRA_CONFIG": str(BUILD_CONFIG)}
+    settings = ROOT / "build" / "proof" / "build_ext.cfg"
+    write_text(settings, keep_objects(TEMP))
+    variables = os.environ | {"DIST_EXTRA_CONFIG": str(settings)}
     variables["PATH"] = _search_path()
     options = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *options, "-e", str(ROOT)]
@@ -87,6 +93,7 @@ def _install() -> None:
     )
     if done.returncode:
         raise BuildError(f"library: the build failed\n{done.stdout}{done.stderr}")
+    site.addsitedir(sysconfig.get_path("purelib"))  # this process finds it too
 
 
 def keep_objects(folder: Path) -> str:
@@ -96,20 +103,29 @@ def keep_objects(folder: Path) -> str:
     return "".join(f"[{name}]\nbuild_temp = {folder}\n" for name in names)
 
 
-def dependencies_in(folder: Path) -> set[str]:
-    """Every file that the compiler read, by its own record, which ninja keeps there."""
-    found = set()
+def _objects(folder: Path) -> dict[str, set[str]]:
+    """What each source's compiler read, by its own record, which ninja keeps there."""
+    found = {}
     for log in folder.rglob(".ninja_deps"):
         command = [shutil.which("ninja", path=_search_path()), "-t", "deps"]
         answer = subprocess.run(
             command, cwd=log.parent, capture_output=True, text=True, check=True
         ).stdout
-        found |= {
-            os.path.join(log.parent, line.strip())
-            for line in answer.splitlines()
-            if line.startswith("    ")
-        }
-    return {path for path in found if relative(path)}
+        for part in answer.split("\n\n"):
+            target, *lines = part.splitlines() or [""]
+            paths = [os.path.realpath(log.parent / line.strip()) for line in lines]
+            names = [name for path in paths if (name := relative(path))]
+            stem = Path(target.partition(":")[0]).stem
+            own = [name for name in names if Path(name).stem == stem]
+            own = [name for name in own if name.endswith((".cpp", ".cu"))]
+            if own:
+                found[own[0]] = {*names}
+    return found
+
+
+def dependencies_in(folder: Path) -> set[str]:
+    """Every file of the repository that the compiler read for objects in a folder."""
+    return set().union(*_objects(folder).values())
 
 
 def _search_path() -> str:
@@ -117,68 +133,62 @@ def _search_path() -> str:
     return os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
 
-def compile_kernels(say: Callable[[str], None]) -> None:
-    """Compile each .cu of csrc/ for each target, as far as the tools are here."""
-    path = ROOT / "src" / "codeobjects.py"
-    if not path.exists():
-        return
-    codeobjects = evidence.load(path)
-    sources = sorted((ROOT / "csrc").glob("*/*.cu"))
-    jobs = {
-        _name(source, target): (source, target)
-        for source in sources
-        for target in codeobjects.TARGETS
-    }
-    todo = {what: job for what, job in jobs.items() if not _is_done(what, path)}
-    for what in store().names():
-        if what.startswith("compile:") and (what in todo or what not in jobs):
-            store().drop(what)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = pool.map(lambda job: _compile(codeobjects, *job), todo.values())
-        for number, (what, record) in enumerate(zip(todo, compiled, strict=True), 1):
-            record.what = what
-            record.inputs |= digests([path])
-            store().save(record)
-            how = record.detail.get("reason", "compiled")
-            say(f"[{number}/{len(todo)}] {what.partition(':')[2]}: {how}")
-    if len(todo) < len(jobs):
-        say(f"kernels: {len(jobs) - len(todo)} of {len(jobs)} up to date")
-    records = filter(None, map(store().get, jobs))
-    figures = [record.outputs[0] for record in records if record.outputs]
-    if figures != evidence.read_json(CODE_OBJECTS, None):  # pages depend on the file
-        evidence.write_json(CODE_OBJECTS, figures)
+def is_library(path: str) -> bool:
+    """Whether a file is the library, which is loaded but is no source."""
+    return path.endswith(".so") and Path(path).is_relative_to(ROOT / "src")
 
 
-def code_object(source: Path, target: str) -> dict | None:
-    """What `compile_kernels` made of the source as it is now, as ``asdict`` had it."""
-    made = evidence.read_json(_report(source, target), None)
-    # A copy of a checkout brings its records along; this names files.
-    is_here = bool(made) and Path(made["path"]).parent == KERNELS
-    return made if is_here and store().get(_name(source, target)) else None
+def sources_of_operators(text: str) -> set[str]:
+    """The sources of the operators that a program names: on those it depends.
+
+    A program that takes the operators from a list depends on all.
+    """
+    words = {*re.findall(r"\w+", text)}
+    every = not words.isdisjoint(("__all__", "_dispatch_get_all_op_names"))
+    found = set()
+    for name in sources():
+        operator = Path(name).parent.name
+        is_shared = operator == "csrc"
+        if every or is_shared or any(_names(word, operator) for word in words):
+            record = store().here(f"build:{name}")
+            found |= {*record.inputs} if record else set()
+    return found
 
 
-def _name(source: Path, target: str) -> str:
-    return f"compile:{relative(source)}:{target}"
+def _names(word: str, operator: str) -> bool:
+    """Whether a word is the operator's, such as rms_norm_forward or RMSNorm."""
+    camel_case = word.lower() == operator.replace("_", "")
+    return word == operator or word.startswith(f"{operator}_") or camel_case
 
 
-def _report(source: Path, target: str) -> Path:
-    return KERNELS / f"{source.stem}.{target}.json"
+# GPU kernels.
 
 
-def _is_done(what: str, codeobjects: Path) -> bool:
-    record = store().get(what)
-    return bool(record) and relative(codeobjects) in record.inputs
+def kernels() -> dict[str, tuple[Path, str]]:
+    """Each kernel source of the library and target, by the name of its record."""
+    found = sorted((ROOT / "csrc").glob("*/*.cu"))
+    targets = _codeobjects().TARGETS if found else ()
+    pairs = itertools.product(found, targets)
+    return {_name(source, target): (source, target) for source, target in pairs}
 
 
-def _compile(codeobjects, source: Path, target: str) -> Record:
-    """Compile for one target; a missing tool is a record too, with its reason."""
-    used = evidence.versions(["nvcc" if target.startswith("sm_") else "clang"])
+def compile_kernel(source: Path, target: str) -> Record:
+    """Compile for one target; a missing tool is a record too, with its reason.
+
+    Raises:
+        BuildError: the compiler refused the source.
+    """
+    codeobjects, what = _codeobjects(), _name(source, target)
+    used = machine.versions(["nvcc" if target.startswith("sm_") else "clang"])
+    reader = ROOT / "src" / "codeobjects.py"
     try:
         made = codeobjects.compile_kernel(source, target, KERNELS)
     except codeobjects.ToolMissing as missing:
-        reason = {"reason": str(missing)}
-        inputs = digests([source])
-        return Record("not_run", "", inputs, [target], used, detail=reason)
+        # What follows the colon is the remedy, for the console and not for a label.
+        reason = str(missing).partition(":")[0]
+        inputs = digests([source, reader])
+        skipped = {relative(source): reason}
+        return Record(what, "not_run", machine=used, inputs=inputs, skipped=skipped)
     except codeobjects.CompileError as error:
         raise BuildError(f"{relative(source)} for {target}:\n{error}") from None
     figures = {
@@ -188,8 +198,43 @@ def _compile(codeobjects, source: Path, target: str) -> Record:
         "wave_size": made.wave_size,
         "kernels": [asdict(kernel) for kernel in made.kernels],
     }
-    text = json.dumps(asdict(made), default=str)
-    evidence.write_text(_report(source, target), text)
+    write_text(_report(source, target), json.dumps(asdict(made), default=str))
     inputs = digests([source, *made.dependencies])
-    detail = {"command": list(map(str, made.command))}
-    return Record("compiled", "", inputs, [target], used, {}, [figures], detail)
+    compiled = {n: [target] for n in inputs if Path(n).suffix in NATIVE}
+    detail = {"figures": figures}
+    inputs |= digests([reader])
+    return Record(
+        what, "compiled", machine=used, inputs=inputs, compiled=compiled, detail=detail
+    )
+
+
+def code_object(source: Path, target: str) -> dict:
+    """The code object of the source as it is now, as ``asdict`` has it.
+
+    Raises:
+        ToolMissing: there is no compiler for the target; the message says which.
+    """
+    what = _name(source, target)
+    made = read_json(_report(source, target), None)
+    # A copy of a checkout brings its records along; this names files.
+    is_here = bool(made) and Path(made["path"]).parent == KERNELS
+    if not (is_here and store().here(what)):
+        record = compile_kernel(source, target)
+        store().save(record)
+        if record.skipped:
+            raise _codeobjects().ToolMissing(record.skipped[relative(source)])
+        made = read_json(_report(source, target), None)
+    return made
+
+
+@cache
+def _codeobjects():
+    return load(ROOT / "src" / "codeobjects.py")
+
+
+def _name(source: Path, target: str) -> str:
+    return f"compile:{relative(source)}:{target}"
+
+
+def _report(source: Path, target: str) -> Path:
+    return KERNELS / f"{source.stem}.{target}.json"

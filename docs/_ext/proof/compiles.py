@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .digest import NATIVE
-from .evidence import ROOT, relative
+from .files import ROOT, relative
 
 UNIT, RECORD = "\x1f", "\x1e"
 SHELL_FUNCTIONS = Path(__file__).parent / "trace" / "compilers.bash"

@@ -8,7 +8,6 @@ import ast
 import hashlib
 import json
 import re
-from functools import cache
 
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
@@ -80,19 +79,3 @@ def _tree(node: object) -> object:
     elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, False) is not None:
         fields["body"] = node.body[1:]
     return [type(node).__name__, {name: _tree(value) for name, value in fields.items()}]
-
-
-@cache
-def statements(data: bytes) -> list[tuple[int, int]]:
-    """First and last line of each statement of Python that makes bytecode.
-
-    Their order does not change when comments and docstrings do.
-    """
-    spans = []
-    for node in ast.walk(ast.parse(data)):
-        silent = isinstance(node, ast.Global | ast.Nonlocal)
-        silent |= isinstance(node, ast.AnnAssign) and node.value is None
-        silent |= isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.stmt) and not silent:
-            spans.append((node.lineno, node.end_lineno))
-    return spans

@@ -1,24 +1,19 @@
 """The directives ``run``, ``recorded`` and ``literalinclude``."""
 
-import json
+import os
 import re
 from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
+from sphinx.directives.code import LiteralInclude
 from sphinx.util.docutils import SphinxDirective
 
-from . import page, projects, record, run
-from .evidence import relative
-from .origins import RECORDINGS
+from . import page, projects, recordings, units
+from .evidence import Record, store
+from .files import relative
 from .page import Result
-
-
-def executes(config, docname: str) -> bool:
-    """Whether this build runs a page: every page, none, or only the one named."""
-    return config.proof_execute in (True, docname)
 
 
 def code(text: str, language: str, claim: dict, *classes: str) -> nodes.literal_block:
@@ -36,7 +31,7 @@ def output(text: str, claim: dict, *classes: str) -> nodes.literal_block:
 
 
 class RunBlock(SphinxDirective):
-    """Show code, run it with the other blocks of its page, show what it printed."""
+    """Show code, and what it printed when it ran with the other blocks of its page."""
 
     has_content = True
     required_arguments = 1
@@ -53,33 +48,29 @@ class RunBlock(SphinxDirective):
             number = self._number(blocks)
         except ValueError as error:
             raise self.error(str(error)) from error
-        block = blocks[number]
-        if executes(self.config, self.env.docname):
-            known = self.env.temp_data  # of this page
-            if "proof_results" not in known:
-                known["proof_results"] = run.run_page(path)
-            results = known["proof_results"]
-            result = results[number]
-            problem = self._problem(blocks, results, number)
-        else:
-            results = run.known_results(path)
-            result = results[number] if results else Result()
-            problem = None if results else "the page has changed since it ran"
+        known = self.env.temp_data  # of this page
+        if "proof_shown" not in known:
+            known["proof_shown"] = units.shown(path)
+        block, found = blocks[number], known["proof_shown"][number]
+        result = found.result or Result(status="not_run")
         claim = {
             "how": "run",
             "what": f"page:{page.name(path)}",
             "block": number,
-            "fails": block.fails is not None,
-            "problem": problem,
+            "status": result.status,
+            "reason": result.reason,
+            "problem": found.problem,
+            "where": found.where,
+            "stale": found.stale,
             "source": relative(path),
         }
-        shown = [code(block.code, block.language, claim)]
+        code_shown = [code(block.code, block.language, claim)]
         if result.text:
             failed = ["run-error"] if result.status == "failed" else []
-            shown.append(output(result.text, claim, *failed))
-        for node in shown:
+            code_shown.append(output(result.text, claim, *failed))
+        for node in code_shown:
             self.set_source_info(node)
-        return shown
+        return code_shown
 
     def _number(self, blocks: list[page.Block]) -> int:
         """Find this block in the page: blocks of the same text come in order."""
@@ -93,17 +84,12 @@ class RunBlock(SphinxDirective):
                 return number
         raise ValueError("cannot find this block in the page's file")
 
-    @staticmethod
-    def _problem(blocks, results, number: int) -> str | None:
-        problems = list(map(page.problem, blocks, results))
-        return problems[number] or ("" if any(problems) else None)
 
-
-def recorded(name: str, recording: dict) -> list[nodes.literal_block]:
+def recorded(record: Record) -> list[nodes.literal_block]:
     """The command of a recording and what it printed."""
-    claim = {"how": "recorded", "name": name}
-    shown = [code(f"$ {recording['command']}", "console", claim)]
-    if printed := recording["output"].rstrip():
+    claim = {"how": "recorded", "what": record.what}
+    shown = [code(f"$ {record.command}", "console", claim)]
+    if printed := record.outputs[0]["text"].rstrip():
         shown.append(output(printed, claim))
     return shown
 
@@ -117,46 +103,16 @@ class Recorded(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        file = RECORDINGS / f"{name}.json"
-        self.env.note_dependency(str(file))
-        if not file.exists() and (entry := record.manifest().get(name)):
-            return [
-                code(f"$ {entry.command}", "console", {"how": "recorded", "name": name})
-            ]
-        try:
-            recording = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise self.error(f"cannot read docs/recordings/{name}.json") from error
-        if absent := {"command", "output", "device", "date", "sources"} - set(
-            recording
-        ):
-            raise self.error(f"{file.name} lacks {', '.join(sorted(absent))}")
-        shown = recorded(name, recording)
+        what = f"gpu:{self.arguments[0]}"
+        if record := store().kept(what):
+            shown = recorded(record)
+        elif command := recordings.command(what):
+            shown = [code(f"$ {command}", "console", {"how": "recorded", "what": what})]
+        else:
+            raise self.error(f"docs/recordings.toml has no {self.arguments[0]}")
         for node in shown:
             self.set_source_info(node)
         return shown
-
-
-class _Line(str):
-    """A line that knows its number, through all of Sphinx's filters."""
-
-    number: int
-
-
-class _Reader(LiteralIncludeReader):
-    """Sphinx's reader, which also tells which lines it selects."""
-
-    def read_file(self, filename, location=None):
-        lines = []
-        for number, text in enumerate(super().read_file(filename, location), 1):
-            lines.append(_Line(text))
-            lines[-1].number = number
-        return lines
-
-    def dedent_filter(self, lines, location=None):
-        self.shown = [line.number for line in lines]
-        return super().dedent_filter(lines, location)
 
 
 _MARKER = re.compile(r"\s*(//|#) \[/?\w+\]\s*$")
@@ -193,42 +149,24 @@ class ProvenInclude(LiteralInclude):
     def run(self) -> list[nodes.Node]:
         not_run = self.options.pop("not-run", "")
         to_copy = "with-markers" in self.options
-        shown = super().run()
         _, path = self.env.relfn2path(self.arguments[0])
+        self.env.note_dependency(path)
+        source = relative(path) or path
+        step = page.project(Path(self.env.doc2path(self.env.docname)))
+        if there := projects.shown(step).get(source):  # the lines of it that there are
+            self.arguments[0] = f"/{os.path.relpath(there, self.env.srcdir)}"
+        shown = super().run()
         if any(isinstance(node, nodes.system_message) for node in shown):
             return shown
-        numbers = self.selected(path)
-        there = self.lines_of_step(path)
-        claim = {
-            "how": "file",
-            "source": relative(path) or path,
-            "lines": [n for n in numbers if there is None or n in there],
-            "not_run": not_run,
-        }
         for node in shown:
             for block in node.findall(nodes.literal_block):
+                claim = {"how": "file", "source": source, "not_run": not_run}
                 block["proof_claim"] = claim
-                lines = block.astext().splitlines(keepends=True)
-                if there is not None:
-                    pairs = zip(lines, numbers, strict=True)
-                    lines = [line for line, number in pairs if number in there]
-                text = "".join(lines)
+                text = block.astext()
                 if not to_copy:
+                    lines = text.splitlines(keepends=True)
                     text = "".join(lines[index] for index in without_markers(lines))
                     text = _MARK_AT_THE_END.sub("", text)
                 block.rawsource, block.children = text, []
                 block += nodes.Text(text)
         return shown
-
-    def lines_of_step(self, path: str) -> set[int] | None:
-        """The lines of the file that this page's project has; None for other pages."""
-        step = page.project(Path(self.env.doc2path(self.env.docname)))
-        files = projects.state(step).values() if step else ()
-        numbers = [f.numbers for f in files if f.original == relative(path)]
-        return set(numbers[0]) if numbers else None
-
-    def selected(self, path: str) -> list[int]:
-        """Numbers of the lines of the file that the options select."""
-        reader = _Reader(path, self.options, self.config)
-        reader.read()
-        return reader.shown

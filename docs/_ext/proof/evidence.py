@@ -1,256 +1,28 @@
-"""Records of what was compiled and run, each with the digests of what it proves."""
+"""Records of what ran and was compiled, and the two places where they are kept.
 
-import atexit
-import contextlib
-import hashlib
-import importlib.util
-import json
-import os
-import platform
+``docs/evidence`` is committed: what was proven somewhere, on a CPU or on a GPU.
+``build/proof/records`` holds what ran in this checkout. Both have a file for a record.
+"""
+
+import datetime
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 
-from . import digest
+from . import machine, recordings
+from .files import ROOT, is_unchanged, read_json, relative, write_json
 
-# Of how this engine runs, compiles and digests. A higher number outdates all records.
-ENGINE = "2"
-ROOT = Path(__file__).resolve().parents[3]
-EVIDENCE = ROOT / "build" / "proof"
-# Where pages run that have a project of their own (see projects.py).
-PROJECTS = ROOT / "build" / "projects"
-# Where setuptools puts objects, so that builds share them (see build.py).
-BUILD_CONFIG = EVIDENCE / "build_ext.cfg"
+KEPT = ROOT / "docs" / "evidence"
+HERE = ROOT / "build" / "proof" / "records"
 
-# As `toolchain.find` knows them: "c++" is what CXX says, "clang" may be ROCm's.
-COMPILERS = ("c++", "g++", "nvcc", "clang", "hipcc")
-# Those that a record names only if its run asked for them. "clang" needs HIP's files.
-OPTIONAL = {"nvcc": ("nvcc",), "clang": ("clang", "hip"), "hipcc": ("hipcc",)}
-
-# Generated or private: never the source of anything that a page shows.
-_NOT_SOURCES = re.compile(
-    r"(^|/)(\.|__pycache__|site-packages|[^/]*\.egg-info)|^build(/|$)"
-    r"|^docs/(examples|tutorials|jupyter_execute)(/|$)"
+# What differs from run to run: addresses, dates, times and rates, names of temporary
+# files. What else does shows when the same run is proven twice: see `_compared`.
+_UNSTABLE = re.compile(
+    r"0x[0-9a-f]+|/tmp/\S+|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d"
+    r"|\d[\d.,]*(e[+-]?\d+)?\s?([num\u00b5]?s|seconds|minutes|min|%|x|times|[GMT]?B/s)\b"
 )
-
-
-def relative(path: str | Path) -> str | None:
-    """Name a file of the repository by its path from the root.
-
-    Returns:
-        None for anything outside the repository and for generated files. A copy of a
-        file has the name of its original (see `original_of`).
-    """
-    try:
-        name = Path(os.path.abspath(path)).relative_to(ROOT).as_posix()
-    except ValueError:
-        return None
-    if name.startswith("build/projects/"):
-        return original_of(path)[0]
-    return None if _NOT_SOURCES.search(name) else name
-
-
-def original_of(path: str | Path) -> tuple[str | None, list[int]]:
-    """The file that was copied into a page's project, and which of its lines.
-
-    Returns:
-        None and no lines for a file that is no copy, or that the page has edited.
-    """
-    page, *parts = Path(os.path.abspath(path)).relative_to(PROJECTS).parts
-    copies = read_json(PROJECTS / f"{page}.json", {})
-    name, known, lines = copies.get("/".join(parts), (None, "", []))
-    return (name, lines) if name and sha256(path) == known else (None, [])
-
-
-def load(path: Path) -> ModuleType:
-    """Load a module by its path: importing its package would import torch."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-toolchain = load(ROOT / "src" / "opbook" / "toolchain.py")
-
-
-@cache
-def _digests(path: str, mtime: int, size: int) -> tuple[str, str]:
-    """Digests of the bytes and of the meaning of a file."""
-    data = Path(path).read_bytes()
-    of_bytes = digest.of_bytes(data)
-    meanings = _meanings()
-    if of_bytes not in meanings:
-        meanings[of_bytes] = digest.of_meaning(data, Path(path).suffix)
-    return of_bytes, meanings[of_bytes]
-
-
-@cache
-def _meanings() -> dict[str, str]:
-    """Digests of meanings by those of bytes, kept: to parse all sources takes a second.
-
-    The file goes with the engine's number, as what it holds does.
-    """
-    file = EVIDENCE / f"meanings-{ENGINE}.json"
-    known = read_json(file, {})
-    before = len(known)
-    atexit.register(lambda: len(known) > before and write_json(file, known))
-    return known
-
-
-_seen: dict[tuple[str | Path, bool], str] | None = None  # while nothing changes
-
-
-@contextlib.contextmanager
-def at_rest() -> Iterator[None]:
-    """Look at each file once meanwhile: many records depend on the same ones."""
-    global _seen
-    _seen = {}
-    try:
-        yield
-    finally:
-        _seen = None
-
-
-def sha256(path: str | Path, meaning: bool = False) -> str:
-    """Digest a file and, by its names, a folder; "" if it is missing.
-
-    Args:
-        path: from the root of the repository.
-        meaning: whether comments and layout of code are left out.
-    """
-    if _seen is None:
-        return _sha256(path, meaning)
-    if (path, meaning) not in _seen:
-        _seen[path, meaning] = _sha256(path, meaning)
-    return _seen[path, meaning]
-
-
-def _sha256(path: str | Path, meaning: bool) -> str:
-    path = Path(ROOT, path)
-    try:
-        if path.is_dir():
-            names = sorted(p.name for p in path.iterdir() if relative(p))
-            return digest.of_bytes("\n".join(names).encode())
-        status = path.stat()
-        return _digests(str(path), status.st_mtime_ns, status.st_size)[meaning]
-    except OSError:
-        return ""
-
-
-def statements(name: str) -> list[tuple[int, int]]:
-    """First and last line of each statement of a Python file of the repository."""
-    return digest.statements((ROOT / name).read_bytes())
-
-
-def is_unchanged(path: str | Path, known: str) -> bool:
-    """Whether a file is what it was when `digests` gave this digest of it."""
-    return bool(known) and sha256(path, known.startswith("code:")) == known
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all, for a build may be interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
-def write_json(path: Path, data: object) -> None:
-    """Write data whole or not at all."""
-    write_text(path, json.dumps(data, indent=1) + "\n")
-
-
-def read_json(path: Path, default: object) -> object:
-    """Read a file that `write_json` wrote; anything unreadable counts as absent."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return default
-
-
-def package_version(name: str) -> str:
-    """The version of an installed package, "" of any other name."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _tool_version(name: str) -> str:
-    """Ask a compiler for its version once; the answer holds while its file does."""
-    path = toolchain.find(name)
-    if not path:
-        return ""
-    status = os.stat(path)
-    key = f"{path} {status.st_mtime_ns} {status.st_size}"
-    known = read_json(EVIDENCE / "tools.json", {})
-    if key not in known:
-        answer = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=False
-        ).stdout
-        lines = [line for line in answer.splitlines() if re.search(r"\d+\.\d+", line)]
-        known[key] = lines[0] if lines else answer.strip()
-        write_json(EVIDENCE / "tools.json", known)
-    return known[key]
-
-
-def _gpu() -> str:
-    """Name the GPUs that this process may use, without loading a driver."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return ""
-    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    names = re.findall(r"Model:\s*(.+)", "\n".join(p.read_text() for p in cards))
-    if not names and (smi := shutil.which("nvidia-smi")):
-        query = [smi, "--query-gpu=name", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True, check=False)
-        names = answer.stdout.splitlines() if answer.returncode == 0 else []
-    for node in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
-        names += re.findall(r"gfx_target_version ([1-9]\d*)", node.read_text())
-    return ", ".join(names)
-
-
-@cache
-def environment() -> dict[str, str]:
-    """Versions that can change what a run prints or what a compiler makes."""
-    versions = {"python": platform.python_version(), "machine": platform.machine()}
-    versions |= {name: package_version(name) for name in ("torch", "triton", "numpy")}
-    versions |= {name: _tool_version(name) for name in COMPILERS}
-    versions["hip"] = str(toolchain.hip_bitcode() or "")
-    return versions | {"gpu": _gpu(), "engine": ENGINE}
-
-
-def versions(tools: Iterable[str]) -> dict[str, str]:
-    """The part of the environment that a run depends on which asked for these tools.
-
-    Args:
-        tools: as `toolchain.find` knows them, or the names of programs.
-    """
-    cuda = ("cuobjdump", "nvdisasm", "compute-sanitizer", "ncu")
-    tools = {"nvcc" if tool in cuda else tool for tool in tools}
-    tools = {"clang" if re.match("clang|llvm-", tool) else tool for tool in tools}
-    unused = {key for tool in OPTIONAL.keys() - tools for key in OPTIONAL[tool]}
-    return {key: said for key, said in environment().items() if key not in unused}
-
-
-def fingerprint(paths: Iterable[str | Path]) -> str:
-    """Name the state of files and folders together with the environment.
-
-    For caches that see only the text they run, such as jupyter-cache.
-    """
-    state = hashlib.sha256(json.dumps(environment()).encode())
-    for path in map(ROOT.joinpath, paths):
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and (name := relative(file)):
-                state.update(f"{name} {sha256(file, meaning=True)}\n".encode())
-    return state.hexdigest()[:12]
 
 
 @dataclass
@@ -258,84 +30,225 @@ class Record:
     """One execution or compilation, and everything that it depended on.
 
     Attributes:
-        kind: "ran", "compiled", or "not_run" when a tool was missing.
         what: the name of the record, such as "page:guide/2_interface".
+        kind: "ran", "compiled", or "not_run" when a tool was missing.
+        machine: versions at that time, by the names of `machine.environment`.
         inputs: digest of each file of the repository that was read.
-        targets: architectures that code was compiled for.
-        environment: versions at that time, by the names of `environment`.
-        statements: executed statements of Python files, by `digest.statements`.
-        outputs: what each block printed.
-        detail: the command, the reason, the date.
+        compiled: targets by the source files that a compiler took.
+        refused: targets by those that it refused.
+        skipped: why a source was not compiled.
+        outputs: what each block printed and how it ended, as `page.Result` has it, with
+            the digest of the block as ``code``.
+        detail: the command, the reason, the data that a run left.
     """
 
-    kind: str
     what: str
+    kind: str
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
+    machine: dict[str, str] = field(default_factory=lambda: dict(machine.environment()))
     inputs: dict[str, str] = field(default_factory=dict)
-    targets: list[str] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=lambda: dict(environment()))
-    statements: dict[str, list[int]] = field(default_factory=dict)
-    outputs: list = field(default_factory=list)
+    compiled: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    outputs: list[dict] = field(default_factory=list)
     detail: dict = field(default_factory=dict)
 
-    def current(self) -> bool:
-        """Whether nothing that this record depends on has changed since."""
-        same = self.environment.items() <= environment().items()
-        return same and all(is_unchanged(*item) for item in self.inputs.items())
+    def changed(self) -> list[str]:
+        """What has changed since: inputs, or the engine."""
+        why = [p for p, known in self.inputs.items() if not is_unchanged(p, known)]
+        if self.machine.get("engine") != machine.ENGINE:
+            why.append("the engine")
+        if "command" in self.detail and recordings.command(self.what) != self.command:
+            why.append("its command")
+        return why
+
+    @property
+    def command(self) -> str:
+        """The command of a recording."""
+        return self.detail["command"]
+
+    def is_of_this_machine(self) -> bool:
+        return self.machine.items() <= machine.environment().items()
+
+    @property
+    def where(self) -> str:
+        """The machine, in words, and the date."""
+        device = self.detail.get("device")
+        return f"{device or machine.in_words(self.machine)}, {self.date}"
 
 
-def digests(paths: Iterable[str | Path], text: Collection[str] = ()) -> dict[str, str]:
-    """Digest the files of the repository among `paths`, for `Record.inputs`.
-
-    Args:
-        paths: files and folders.
-        text: those that count by their bytes, because they were read as text.
-    """
-    names = sorted({name for path in paths if (name := relative(path))})
-    return {n: known for n in names if (known := sha256(n, meaning=n not in text))}
+def _file(folder: Path, what: str) -> Path:
+    kind, _, name = what.partition(":")
+    return folder / kind / (re.sub(r"[^\w./+-]", ".", name) + ".json")
 
 
-def pinned(inputs: dict[str, str], printed: str) -> dict[str, str]:
-    """The inputs; by its bytes each file of which the output names a line."""
-    named = re.findall(r"([\w.-]+\.\w+)(?:\W{1,3}|\W+line )\d", printed)
-    return {
-        name: sha256(name) if Path(name).name in named else known
-        for name, known in inputs.items()
-    }
+def _read(file: Path) -> Record | None:
+    """A record; its texts are lists of lines in the file, for the eyes of reviewers."""
+    if (data := read_json(file, None)) is None:
+        return None
+    for output in data.get("outputs", ()):
+        output["text"] = "\n".join(output["text"])
+    return Record(**data)
+
+
+def _write(folder: Path, record: Record) -> None:
+    data = {key: value for key, value in asdict(record).items() if value}
+    for output in data.get("outputs", ()):
+        output["text"] = output["text"].splitlines()
+    write_json(_file(folder, record.what), data)
 
 
 class Store:
-    """The records, one JSON file each in build/proof/records."""
+    """The records, read once: each process has a store of its own (`store`)."""
 
     def __init__(self) -> None:
-        self.folder = EVIDENCE / "records"
-        files = sorted(self.folder.glob("*.json"))
-        loaded = [Record(**data) for f in files if (data := read_json(f, None))]
-        self._records = {record.what: record for record in loaded}
+        self._of = {
+            folder: {
+                record.what: record
+                for file in sorted(folder.rglob("*.json"))
+                if (record := _read(file))
+            }
+            for folder in (HERE, KEPT)
+        }
+        self._changed: dict[int, list[str]] = {}
 
-    def _file(self, what: str) -> Path:
-        return self.folder / (re.sub(r"[^\w.-]+", "-", what) + ".json")
+    def changed(self, record: Record) -> list[str]:
+        """What has changed since the record, looked up once."""
+        if id(record) not in self._changed:
+            self._changed[id(record)] = record.changed()
+        return self._changed[id(record)]
 
-    def names(self) -> list[str]:
-        return list(self._records)
+    def names(self) -> set[str]:
+        return {what for records in self._of.values() for what in records}
+
+    def here(self, what: str) -> Record | None:
+        """The record of this checkout, if nothing has changed since."""
+        record = self._of[HERE].get(what)
+        is_current = record and record.is_of_this_machine() and not self.changed(record)
+        return record if is_current else None
+
+    def kept(self, what: str) -> Record | None:
+        """The committed record, changed or not."""
+        return self._of[KEPT].get(what)
+
+    def elsewhere(self, what: str) -> Record | None:
+        """The committed record, if nothing has changed since but the machine."""
+        record = self.kept(what)
+        return record if record and not self.changed(record) else None
 
     def get(self, what: str) -> Record | None:
-        """The record of that name if it is current."""
-        record = self._records.get(what)
-        return record if record and record.current() else None
+        """A record in which nothing has changed, of here if there is one."""
+        return self.here(what) or self.elsewhere(what)
+
+    def known(self, what: str) -> Iterator[tuple[Record, bool, bool]]:
+        """What there is, best first: the record, whether of here, whether stale."""
+        if here := self.here(what):
+            yield here, True, False
+        if kept := self.kept(what):
+            yield kept, False, bool(self.changed(kept))
+
+    def is_here(self, record: Record) -> bool:
+        return self._of[HERE].get(record.what) is record
 
     def save(self, record: Record) -> None:
-        self._records[record.what] = record
-        write_json(self._file(record.what), asdict(record))
+        """Note what ran in this checkout."""
+        self._of[HERE][record.what] = record
+        _write(HERE, record)
 
-    def drop(self, what: str) -> None:
-        self._records.pop(what, None)
-        self._file(what).unlink(missing_ok=True)
+    def keep(self, record: Record) -> bool:
+        """Renew the committed record, if it says something else; return whether."""
+        old = self.kept(record.what)
+        new = _compared(record, old, self.elsewhere(record.what) is not None)
+        if new != old:
+            self._of[KEPT][record.what] = new
+            _write(KEPT, new)
+        return new != old
 
-    def for_path(self, path: str | Path) -> list[Record]:
-        """The current records that depend on a file."""
+    def drop(self, what: str, *folders: Path) -> None:
+        """Forget a record, as its page or script is gone."""
+        for folder in folders or (HERE, KEPT):
+            self._of[folder].pop(what, None)
+            _file(folder, what).unlink(missing_ok=True)
+
+    def for_path(self, path: str | Path, stale: bool = False) -> list[Record]:
+        """The records that depend on a file, and in which nothing has changed.
+
+        Args:
+            path: the file.
+            stale: whether to return those in which something has changed instead.
+        """
         name = relative(path)
-        found = [r for r in self._records.values() if name in r.inputs]
-        return [record for record in found if record.current()]
+        found = [
+            record
+            for folder, records in self._of.items()
+            for record in records.values()
+            if name in record.inputs and (folder == KEPT or record.is_of_this_machine())
+        ]
+        return [record for record in found if bool(self.changed(record)) == stale]
+
+
+def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
+    """The record to keep: the old one where the new one says the same.
+
+    What could not run now and did before stays, marked as stale if inputs have changed.
+    An output that differs although inputs and machine are the same is marked as one
+    that varies, and only how it ended is compared from then on.
+    """
+    if old is None:
+        return new
+    before, now = _by_block(old.outputs), _by_block(new.outputs)
+    same_machine = old.machine == new.machine
+    outputs = [
+        _output(output, before.get(block), unchanged, same_machine)
+        for block, output in now.items()
+    ]
+    if unchanged and outputs == old.outputs and new.kind in (old.kind, "not_run"):
+        return old
+    tools = {k: v for k, v in old.machine.items() if v and not new.machine.get(k)}
+    new = Record(**{**vars(new), "outputs": outputs, "machine": new.machine | tools})
+    if unchanged and same_machine:
+        new.date = old.date  # only the mark is new
+    for name in ("compiled", "refused"):
+        setattr(new, name, _targets(getattr(old, name), getattr(new, name), old, new))
+    return new
+
+
+def _by_block(outputs: list[dict]) -> dict[tuple[str, int], dict]:
+    """The outputs by their blocks: equal ones of a page are numbered, as a script's."""
+    found = {}
+    for output in outputs:
+        code = output.get("code", "")
+        found[code, sum(known == code for known, _ in found)] = output
+    return found
+
+
+def _output(new: dict, old: dict | None, unchanged: bool, same_machine: bool) -> dict:
+    if old is None:
+        return new
+    if new["status"] == "not_run" != old["status"]:
+        return old if unchanged else old | {"stale": True}
+    if unchanged and stable(old) == stable(new | {"varies": old.get("varies")}):
+        return old
+    varies = old.get("varies") or (unchanged and same_machine)
+    if varies and new["status"] == old["status"]:
+        return (old if unchanged else new) | {"varies": True}
+    return new
+
+
+def stable(output: dict) -> tuple:
+    """What of an output is the same in each run."""
+    text = "" if output.get("varies") else _UNSTABLE.sub("…", output["text"])
+    return output["status"], re.sub(r"\s+|-{3,}", " ", text)
+
+
+def _targets(old: dict, new: dict, before: Record, now: Record) -> dict:
+    """The targets of both for sources that are the same."""
+    same = {
+        name: targets
+        for name, targets in old.items()
+        if before.inputs.get(name) and before.inputs.get(name) == now.inputs.get(name)
+    }
+    return new | {n: sorted({*t, *new.get(n, ())}) for n, t in same.items()}
 
 
 @cache

@@ -1,16 +1,21 @@
-"""sphinx-gallery, with each script in a process of its own and a record of its run."""
+"""sphinx-gallery: it runs each script in a process of its own, and shows the record.
 
-import os
+Two of its functions have no public hook and are replaced: `execute_script` gives what
+the store has, for a build of the site runs nothing, and `_thumbnail_div` makes cards.
+"""
+
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from sphinx.errors import ExtensionError
+from . import blocks, figures, page, process
+from .evidence import Record, store
+from .files import ROOT, digests, pinned, relative
 
-from . import page, run
-from .evidence import digests, pinned, relative, store
-
+SKIPPED = 77  # the exit status of a script that lacks a tool; its last line says which
+SCRIPTS = ROOT / "examples_src"
 CARDS = "\n.. grid:: 1 2 3 3\n   :gutter: 3\n   :class-container: cards\n"
 CARD = """
    .. grid-item-card:: {title}
@@ -22,6 +27,117 @@ CARD = """
 """
 
 
+def scripts() -> list[Path]:
+    """The scripts of the gallery; others of its folder serve them."""
+    found = sorted(SCRIPTS.glob("*.py")) + sorted(SCRIPTS.glob("benchmarks/*.py"))
+    return [path for path in found if re.match(r"\d\d_", path.name)]
+
+
+# Running a script.
+
+
+def run(path: Path) -> Record:
+    """Run a script by sphinx-gallery, and return the record with what it showed."""
+    name = relative(path)
+    done = process.call(_execute, name, fresh=page.starts_fresh(path))
+    inputs = done.inputs | digests([path], text=[name])  # its comments are prose
+    what = f"script:{name}"
+    if done.error:
+        detail = {"reason": done.error}
+        return done.record(what, "failed", inputs=inputs, detail=detail)
+    outputs, drawn, reason, failed = done.value
+    inputs = pinned(inputs, "".join(outputs))
+    kind = "failed" if failed else "not_run" if reason else "ran"
+    detail = {"reason": failed or reason, "figures": drawn}
+    detail = {key: value for key, value in detail.items() if value}
+    shown = [{"status": "ok", "text": text} for text in outputs]
+    return done.record(what, kind, inputs=inputs, outputs=shown, detail=detail)
+
+
+def _execute(name: str) -> tuple[list[str], dict[str, list[str]], str, str]:
+    """What the blocks showed, the drawings, why it did not run, why it failed."""
+    from sphinx_gallery import gen_gallery, gen_rst
+
+    source = ROOT / name
+    figures.use_style()
+    with tempfile.TemporaryDirectory() as folder:
+        images = Path(folder, "examples", *source.parent.relative_to(SCRIPTS).parts)
+        images = images / "images"
+        images.mkdir(parents=True)
+        settings = {"image_scrapers": (_scrape,), "show_memory": False}
+        conf = gen_gallery._fill_gallery_conf_defaults(settings)
+        conf["src_dir"] = folder
+        variables = {
+            "execute_script": True,
+            "src_file": str(source),
+            "target_file": str(Path(folder, source.name)),
+            "image_path_iterator": gen_rst.ImagePathIterator(
+                f"{images}/sphx_glr_{source.stem}_{{0:03}}.png"
+            ),
+        }
+        Path(variables["target_file"]).write_bytes(source.read_bytes())
+        parser, _ = gen_rst._get_parser(source.name, conf)
+        file_conf, parts = parser.split_code_and_text_blocks(str(source))
+        try:
+            outputs, _ = gen_rst.execute_script(parts, variables, conf, file_conf)
+        except SystemExit as stop:
+            if stop.code != SKIPPED:
+                raise
+            return [], {}, _what_it_lacks(source), ""
+        outputs = [blocks.sanitise(text) for text in outputs]
+        files = sorted(images.glob("*.svg"))
+        drawn = {file.name: file.read_text().splitlines() for file in files}
+        return outputs, drawn, "", variables.get("formatted_exception", "")
+
+
+def _scrape(block, variables, conf) -> str:
+    """sphinx-gallery's hook for images: the open figures of matplotlib."""
+    from sphinx_gallery.scrapers import figure_rst
+
+    shown = ""
+    for figure in figures.drawn():
+        path = Path(next(variables["image_path_iterator"])).with_suffix(".svg")
+        path.write_text(figure["svg"], encoding="utf-8")
+        shown += figure_rst([str(path)], conf["src_dir"], figure["alt"])
+    return shown
+
+
+def _what_it_lacks(script: Path) -> str:
+    sys.stdout = sys.__stdout__
+    command = [sys.executable, str(script)]
+    said = subprocess.run(command, capture_output=True, text=True).stdout
+    return said.strip().rpartition("\n")[2] or "a tool is missing"
+
+
+# Showing it.
+
+
+def replace(app) -> None:
+    """Replace sphinx-gallery's functions, where it is used."""
+    if "sphinx_gallery.gen_gallery" not in app.extensions:
+        return
+    from sphinx_gallery import gen_rst
+
+    gen_rst.execute_script = _replay
+    if "sphinx_design" in app.extensions:
+        gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
+        gen_rst._thumbnail_div = card
+
+
+def _replay(script_blocks, script_vars, gallery_conf, file_conf):
+    """What the blocks of a script showed when it ran, and its drawings."""
+    script_vars |= {"memory_delta": 0.0, "example_globals": {}, "fake_main": sys}
+    source = Path(script_vars["src_file"])
+    record, *_ = next(store().known(f"script:{relative(source)}"), (None,))
+    shown = [output["text"] for output in record.outputs] if record else []
+    if len(shown) != len(script_blocks):  # the script has changed since
+        return [""] * len(script_blocks), 0.0
+    images = Path(script_vars["target_file"]).parent / "images"
+    for name, lines in record.detail.get("figures", {}).items():
+        (images / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [f"{text}\n\n" if text else "" for text in shown], 0.0
+
+
 def card(target_dir, src_dir, fname, intro: str, title: str, **_) -> str:
     """The drawing, title and first sentence of a script, as a link to its page."""
     page = Path(target_dir, fname).relative_to(src_dir).with_suffix("")
@@ -29,93 +145,16 @@ def card(target_dir, src_dir, fname, intro: str, title: str, **_) -> str:
     return CARD.format(title=title, page=page, name=page.name, sentence=sentence)
 
 
-def isolate(app) -> None:
-    """Replace sphinx-gallery's functions for scripts and cards, where it is used."""
-    if "sphinx_gallery.gen_gallery" not in app.extensions:
-        return
-    from sphinx_gallery import gen_rst
-
-    if "sphinx_design" in app.extensions:
-        gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
-        gen_rst._thumbnail_div = card
-    original = getattr(gen_rst.generate_file_rst, "original", gen_rst.generate_file_rst)
-
-    def generate(fname, target_dir, src_dir, gallery_conf):
-        source = Path(src_dir, fname)
-        if not gen_rst.executable_script(str(source), gallery_conf):
-            return original(fname, target_dir, src_dir, gallery_conf)
-        cached = Path(target_dir, f"{fname}.md5")
-        what = f"script:{relative(source)}"
-        record = store().get(what)
-        if record and record.kind == "not_run":
-            conf = gallery_conf | {"plot_gallery": False}
-            return original(fname, target_dir, src_dir, conf)
-        if record and cached.exists():
-            return original(fname, target_dir, src_dir, gallery_conf)
-        cached.unlink(missing_ok=True)
-        arguments = (fname, target_dir, src_dir, gallery_conf)
-        done = run.call(_generate, *arguments, fresh=page.starts_fresh(source))
-        if done.error:
-            raise ExtensionError(f"{relative(source)}: {done.error}")
-        result, reason = done.value
-        # The comments of a script are the text of its page.
-        inputs = done.inputs | digests([source], text=[relative(source)])
-        inputs = pinned(inputs, cached.with_suffix("").with_suffix(".rst").read_text())
-        if reason:
-            detail = {"reason": reason}
-            store().save(done.record("not_run", what, inputs=inputs, detail=detail))
-        elif result[3].get("passing"):
-            store().save(done.record("ran", what, inputs=inputs))
-        else:
-            store().drop(what)
-        return result
-
-    generate.original = original
-    gen_rst.generate_file_rst = generate
-
-
-def _generate(fname, target_dir, src_dir, gallery_conf):
-    """Run a script and write its page; if it lacks a tool, write the page without.
-
-    A script says so with exit status 77 and the reason in the last line it prints.
-    """
-    from sphinx_gallery import gen_rst
-
-    try:
-        return gen_rst.generate_file_rst(fname, target_dir, src_dir, gallery_conf), ""
-    except SystemExit as stop:
-        if stop.code != 77:
-            raise
-    os.chdir(src_dir)
-    sys.stdout = sys.__stdout__
-    again = [sys.executable, os.path.join(src_dir, fname)]
-    said = subprocess.run(again, capture_output=True, text=True, check=False).stdout
-    reason = said.strip().rpartition("\n")[2] or "a tool is missing"
-    conf = gallery_conf | {"plot_gallery": False}
-    return gen_rst.generate_file_rst(fname, target_dir, src_dir, conf), reason
-
-
-def source_of(app, docname: str) -> Path | None:
+def source_of(docname: str) -> Path | None:
     """The script that a page of the gallery was made from."""
-    conf = getattr(app.config, "sphinx_gallery_conf", None) or {}
-    sources, targets = conf.get("examples_dirs", []), conf.get("gallery_dirs", [])
-    pairs = zip(_listed(sources), _listed(targets), strict=False)
-    for examples, gallery in pairs:
-        if docname.startswith(f"{gallery}/"):
-            inner = docname.removeprefix(f"{gallery}/")
-            script = Path(app.srcdir, examples, f"{inner}.py").resolve()
-            return script if script.is_file() else None
-    return None
-
-
-def _listed(value) -> list:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    script = SCRIPTS / f"{docname.removeprefix('examples/')}.py"
+    return script if docname.startswith("examples/") and script.is_file() else None
 
 
 def code_lines(script: Path) -> set[str]:
     """The lines of a script that run: a block pasted into its prose is none of them."""
     from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-    _, blocks = split_code_and_text_blocks(str(script))
-    code = [block.content for block in blocks if block.type == "code"]
+    _, parts = split_code_and_text_blocks(str(script))
+    code = [part.content for part in parts if part.type == "code"]
     return {line.strip() for text in code for line in text.splitlines()}

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from docutils import nodes
 
-from .evidence import write_json
-from .origins import KINDS, rows
-
-_NAMES = [kind.replace("_", " ") for kind in KINDS]
+from .files import write_json
+from .origins import COLUMNS, Origin, counted, rows
 
 
 def anchor(docname: str) -> str:
@@ -32,7 +30,7 @@ def collect(app, env) -> dict:
 
 def summary(data: dict) -> list[str]:
     """How many blocks have which origin; for each reason, how many were not run."""
-    counts = (f"{n} {kind.replace('_', ' ')}" for kind, n in data["counts"].items())
+    counts = (f"{number} {column}" for column, number in data["counts"].items())
     skipped = [row for row in data["blocks"] if row["origin"] == "not_run"]
     reasons = Counter(row["reason"] for row in skipped).most_common()
     return [", ".join(counts), *(f"not run: {n}, {reason}" for reason, n in reasons)]
@@ -43,12 +41,12 @@ def html(app, here: str, data: dict) -> str:
     titles = {name: title.astext() for name, title in app.env.titles.items()}
     json = "../" * here.count("/") + "ledger.json"
     pages = [(name, list(g)) for name, g in groupby(data["blocks"], _page)]
-    head = "".join(f'<th scope="col">{name}</th>' for name in ["page", *_NAMES])
+    head = "".join(f'<th scope="col">{name}</th>' for name in ["page", *COLUMNS])
     total = _counts("all pages", data["counts"])
     body = [
         _counts(
             f'<a href="#{anchor(name)}">{escape(titles[name])}</a>',
-            Counter(row["origin"] for row in found),
+            Counter(map(_column, found)),
         )
         for name, found in pages
     ]
@@ -64,23 +62,35 @@ def html(app, here: str, data: dict) -> str:
     return "\n".join(parts)
 
 
+def of_page(data: dict, docname: str) -> dict:
+    """The part of the ledger that is of one page."""
+    blocks = [row for row in data["blocks"] if row["page"] == docname]
+    return {"counts": Counter(map(_column, blocks)), "blocks": blocks}
+
+
+def _column(row: dict) -> str:
+    where = "" if row["where"] == "here" else row["where"]
+    return counted(Origin(row["origin"] or "", where))
+
+
 def _page(row: dict) -> str:
     return row["page"]
 
 
 def _counts(title: str, counts: dict) -> str:
-    cells = "".join(f"<td>{counts.get(kind, 0) or '–'}</td>" for kind in KINDS)
+    cells = "".join(f"<td>{counts.get(kind, 0) or '–'}</td>" for kind in COLUMNS)
     return f'<tr><th scope="row">{title}</th>{cells}</tr>'
 
 
 def _blocks(name: str, rows: list[dict], title: str, address: str) -> str:
-    columns = ("line", "language", "origin", "targets", "source", "reason")
+    columns = ("line", "language", "origin", "where", "targets", "source", "reason")
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     lines = []
     for number, row in enumerate(rows):
         kind = row["origin"] or "unproven"
         place = f'<a href="{address}#block-{number}">{row["line"]}</a>'
-        words = (kind.replace("_", " "), ", ".join(row["targets"]), row["source"])
+        targets = ", ".join(row["targets"])
+        words = (kind.replace("_", " "), row["where"], targets, row["source"])
         cells = [place, *map(escape, (row["language"], *words, row["reason"]))]
         cells = "".join(f"<td>{cell}</td>" for cell in cells)
         lines.append(f'<tr class="proof-{kind}">{cells}</tr>')

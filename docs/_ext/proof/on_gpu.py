@@ -1,7 +1,5 @@
 """The end of a gallery page or a notebook: what the same file did on a GPU."""
 
-import importlib.util
-import json
 import os
 from pathlib import Path
 
@@ -9,36 +7,26 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
-from . import evidence, figures, gallery, record
+from . import gallery, machine
 from .directives import recorded
+from .evidence import Record, store
+from .files import ROOT, relative, write_text
+from .recordings import manifest
 
-FIGURES = evidence.EVIDENCE / "figures"
-
-
-def original(path: Path) -> Path:
-    """The notebook that was copied into docs/tutorials."""
-    source = evidence.ROOT / "tutorials" / path.name
-    return source if source.is_file() else path
+FIGURES = ROOT / "build" / "proof" / "figures"
 
 
-def entry_of(app, docname: str) -> record.Entry | None:
-    """The recording of the script or notebook that a page was made from.
+def what(docname: str) -> set[str]:
+    """The recording of the script or notebook that a page was made from, if any.
 
     Returns:
-        None also where there is a GPU: the page itself is its result.
+        Nothing also where there is a GPU: the page itself is its result.
     """
-    if evidence.environment()["gpu"]:
-        return None
-    path = gallery.source_of(app, docname) or original(Path(app.env.doc2path(docname)))
-    name = evidence.relative(path)
-    found = [e for e in record.manifest().values() if e.plays and e.plays == name]
-    return found[0] if found and found[0].file.exists() else None
-
-
-def has_come(app, docname: str, claims: list[dict]) -> bool:
-    """Whether there is a recording now that the page as it was read does not show."""
-    entry = entry_of(app, docname)
-    return bool(entry) and entry.name not in {claim.get("name") for claim in claims}
+    if machine.gpus():
+        return set()
+    script = gallery.source_of(docname)
+    name = relative(script) if script else f"{docname}.ipynb"
+    return {f"gpu:{key}" for key, entry in manifest().items() if entry.plays == name}
 
 
 class Section(SphinxTransform):
@@ -49,11 +37,10 @@ class Section(SphinxTransform):
     def apply(self, **kwargs) -> None:
         docname = self.env.docname
         page = next(iter(self.document.findall(nodes.section)), None)
-        if page is None or not (entry := entry_of(self.app, docname)):
+        records = list(filter(None, map(store().kept, what(docname))))
+        if page is None or not records:
             return
-        self.env.note_dependency(str(entry.file))
-        recording = json.loads(entry.file.read_text(encoding="utf-8"))
-        page += section(entry.name, recording, Path(self.env.doc2path(docname)))
+        page += section(records[0], Path(self.env.doc2path(docname)))
         # The downloads stay the last, and `only` has the id of a link to them.
         for footer in list(self.document.findall(_is_footer)):
             footer.parent.remove(footer)
@@ -65,52 +52,39 @@ def _is_footer(node) -> bool:
     return is_only and any("sphx-glr-footer" in child["classes"] for child in node)
 
 
-def section(name: str, recording: dict, page: Path) -> nodes.section:
+def section(record: Record, page: Path) -> nodes.section:
     """Title, versions, command with output, figures."""
-    device = recording["device"]
+    device = record.detail["device"]
     title = f"On {device}" if device[0].isdigit() else f"On an {device}"
     shown = nodes.section(ids=[nodes.make_id(title)], names=[title.lower()])
     shown += nodes.title(title, title)
     how = "proof.play runs it as Python does, and keeps its figures"
-    words = f"This file, run with {versions(recording)}; {how}:"
+    words = f"This file, run with {versions(record.machine)}; {how}:"
     shown += nodes.paragraph(words, words)
-    shown.extend(recorded(name, recording))
-    if importlib.util.find_spec("matplotlib"):
-        drawn = (recording.get("data") or {}).get("figures", [])
-        for number, data in enumerate(drawn):
-            file = FIGURES / f"{name}-{number}.svg"
-            figures.draw(data, file)
-            shown += figure(file, page, description(data, device))
+    shown.extend(recorded(record))
+    name = record.what.partition(":")[2]
+    figures = record.detail.get("data", {}).get("figures", ())
+    for number, drawn in enumerate(figures):
+        file = FIGURES / f"{name}-{number}.svg"
+        write_text(file, "\n".join(drawn["svg"]) + "\n")
+        shown += figure(file, page, f"{drawn['alt']}, on {device}")
     return shown
 
 
-def versions(recording: dict) -> str:
+def versions(machine: dict[str, str]) -> str:
     """What the recording ran with, in words."""
-    names = {"torch": "PyTorch", "cuda": "CUDA", "triton": "Triton"}
-    known = {**recording.get("versions", {})}
-    parts = [f"{word} {known[key]}" for key, word in names.items() if known.get(key)]
-    if recording.get("driver"):
-        parts.append(f"driver {recording['driver']}")
+    names = {"torch": "PyTorch", "cuda": "CUDA", "triton": "Triton", "driver": "driver"}
+    parts = [
+        f"{word} {machine[key]}" for key, word in names.items() if machine.get(key)
+    ]
     return ", ".join(parts) or "versions that were not recorded"
 
 
 def figure(file: Path, page: Path, alt: str) -> nodes.figure:
-    """The drawing, and where its data is from."""
+    """The drawing, and where it is from."""
     address = Path(os.path.relpath(file, page.parent)).as_posix()
-    words = "Drawn by this build, from the data of the recording."
+    words = "Drawn by the recorded run."
     image = nodes.image(uri=address, alt=alt)
     shown = nodes.figure("", image, nodes.caption(words, words), align="center")
     shown["ids"].append(nodes.make_id(file.stem))
     return shown
-
-
-def description(data: dict, device: str) -> str:
-    """What the drawing shows, for those who do not see it."""
-    axes = [part for part in data["axes"] if part["visible"]] or data["axes"]
-    labels = [text for part in axes for text in _labels(part) if text]
-    return f"{'; '.join(dict.fromkeys(labels)) or 'Chart'}, on {device}"
-
-
-def _labels(axes: dict) -> list[str]:
-    named = [part["label"] for part in (*axes["lines"], *axes["bars"])]
-    return [axes["title"], axes["x"]["label"], axes["y"]["label"], *named]

@@ -5,27 +5,35 @@ proven. Claims are made when a page is read. Origins are found anew in every bui
 a record can appear or expire while the page stays the same.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import evidence
 from .digest import NATIVE
-from .evidence import Record, store, toolchain
-from .record import RECORDINGS, changes
+from .evidence import Record, store
+from .machine import toolchain
 
 KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
+ELSEWHERE = ("ran", "compiled", "fails")  # of these the ledger says where
 
 _HELP = "use {run}, {recorded}, or literalinclude of a file that is compiled or run"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Why a block can be believed; `kind` is "" when it cannot."""
+    """Why a block can be believed; `kind` is "" when it cannot.
+
+    Attributes:
+        kind: one of KINDS.
+        where: the machine and the date, empty for what ran in this checkout.
+        targets: what it was compiled for.
+        source: the file that was run or compiled.
+        reason: why not, or what else there is to say.
+    """
 
     kind: str
+    where: str = ""
     targets: tuple[str, ...] = ()
     source: str = ""
     reason: str = ""
@@ -33,35 +41,35 @@ class Origin:
     @property
     def label(self) -> str:
         """The text that the reader sees on the block."""
-        first = {"": "unproven", "fails": "fails as shown", "not_run": "not run"}
-        parts = [first.get(self.kind, self.kind), ", ".join(self.targets), self.reason]
-        if self.kind == "stale":
-            why = "stale: its sources or command have changed since"
-            parts = ["recorded", self.reason, why]
-        return " · ".join(filter(None, parts))
+        words = {"": "unproven", "fails": "fails as shown", "not_run": "not run"}
+        words |= {"recorded": "ran", "stale": "stale"}
+        first = words.get(self.kind, self.kind)
+        if self.where:
+            first += f" on {self.where}"
+        elif self.kind in ELSEWHERE:
+            first += " here"
+        return " · ".join(filter(None, [first, ", ".join(self.targets), self.reason]))
 
 
-def resolve(claim: dict, execute: bool = True) -> Origin:
+def resolve(claim: dict, complete: bool = True) -> Origin:
     """Find the evidence for a claim.
 
     Args:
         claim: what was noted when the page was read.
-        execute: whether this build runs code. If not, what has no evidence is not an
-            error but says so.
+        complete: whether all was run that can run here. If not, what has no evidence is
+            not an error but says so.
     """
     origin = _RESOLVERS[claim["how"]](claim)
-    if origin.kind == "not_run" and (found := _tools_at_hand(origin.reason)):
-        return Origin("", (), origin.source, f"{origin.reason}; but {found} is here")
+    source, here = origin.source, ""
+    if origin.kind == "not_run" and complete:
+        here = _tool_at_hand(origin.reason)
+    if here:
+        return Origin("", source=source, reason=f"{origin.reason}; but {here} is here")
     if not origin.kind and claim.get("not_run"):
-        return Origin("not_run", (), origin.source, claim["not_run"])
-    if not origin.kind and not execute and claim["how"] != "nothing":
-        return Origin("not_run", (), origin.source, "this build runs nothing")
+        return Origin("not_run", source=source, reason=claim["not_run"])
+    if not origin.kind and not complete and claim["how"] != "nothing":
+        return Origin("not_run", source=source, reason="not run since its last edit")
     return origin
-
-
-def is_current(claim: dict) -> bool:
-    """Whether the page's own run still holds; if not, the page must be read again."""
-    return claim["how"] not in ("run", "doctest") or bool(store().get(claim["what"]))
 
 
 def _nothing(claim: dict) -> Origin:
@@ -69,81 +77,103 @@ def _nothing(claim: dict) -> Origin:
 
 
 def _run(claim: dict) -> Origin:
+    """A block of a page: `directives.RunBlock` has chosen the result that it shows."""
+    source, kind = claim["source"], claim["status"]
     if claim["problem"] is not None:
         # An empty reason: another block of the page is to blame, and says so.
-        return Origin("", source=claim["source"], reason=claim["problem"])
-    record = store().get(claim["what"])
-    if not record:
-        return Origin("", source=claim["source"], reason="the run is out of date")
-    result = record.outputs[claim["block"]]
-    if result["status"] == "not_run":
-        return Origin("not_run", (), claim["source"], result["reason"])
-    return Origin("fails" if claim["fails"] else "ran", (), claim["source"])
+        return Origin("", source=source, reason=claim["problem"])
+    if claim["stale"]:
+        reason = "its sources have changed since"
+        return Origin("stale", claim["where"], source=source, reason=reason)
+    if kind == "not_run":
+        return Origin("not_run", source=source, reason=claim["reason"])
+    kind = "fails" if kind == "failed" else "ran"
+    return Origin(kind, claim["where"], source=source)
 
 
 def _record(claim: dict) -> Origin:
-    """A gallery script or a module's docstrings: one record for the whole file."""
-    if record := store().get(claim["what"]):
-        # Without a tool that it needs, a script is shown but does not run.
-        return Origin(record.kind, (), claim["source"], record.detail.get("reason", ""))
-    reason = claim.get("problem") or f"{claim['source']} did not run to its end"
-    return Origin("", source=claim["source"], reason=reason)
-
-
-def _notebook(claim: dict) -> Origin:
-    if claim["succeeded"]:
-        return Origin("ran", (), claim["source"])
-    return Origin("", source=claim["source"], reason="the notebook did not run")
+    """A script, a notebook or docstrings: one record for the whole file."""
+    source = claim["source"]
+    for record, is_here, is_stale in store().known(claim["what"]):
+        if record.kind == "failed":
+            return Origin("", source=source, reason=record.detail["reason"])
+        elsewhere = store().elsewhere(claim["what"])
+        if is_here and record.kind == "not_run" and elsewhere:
+            continue  # a tool is missing here, and perhaps was not elsewhere
+        kind = "stale" if is_stale else record.kind
+        reason = record.detail.get("reason", "")
+        if is_stale:
+            reason = "its sources have changed since"
+        where = "" if is_here or kind == "not_run" else record.where
+        return Origin(kind, where, source=source, reason=reason)
+    return Origin("", source=source, reason=f"no run of {source} is known")
 
 
 def _recorded(claim: dict) -> Origin:
-    file = RECORDINGS / f"{claim['name']}.json"
-    if not file.exists():
+    record = store().kept(claim["what"])
+    if not record:
         return Origin("not_run", reason="not recorded on a GPU yet")
-    recording = json.loads(file.read_text(encoding="utf-8"))
-    fresh = not changes(claim["name"], recording)
-    source = evidence.relative(file) or file.name
-    reason = f"{recording['device']}, {recording['date']}"
-    return Origin("recorded" if fresh else "stale", (), source, reason)
+    why = ", ".join(store().changed(record))
+    kind, reason = ("stale", f"changed since: {why}") if why else ("recorded", "")
+    return Origin(kind, record.where, source=claim["what"], reason=reason)
 
 
 def _file(claim: dict) -> Origin:
-    source, records = claim["source"], store().for_path(claim["source"])
-    suffix = Path(source).suffix
-    if suffix in NATIVE:
-        return _compiled(source, records)
-    if suffix == ".py" and Path(source).name != "setup.py":
-        return _executed(source, records, set(claim["lines"]))
-    if any(record.kind == "ran" for record in records) and not claim.get("not_run"):
-        return Origin("ran", (), source)  # a file that was read, which is all it is for
-    return Origin("", source=source, reason=f"no run has read {source}")
+    source = claim["source"]
+    find = _compiled if Path(source).suffix in NATIVE else _read
+    found = find(claim, store().for_path(source))
+    if found.kind or claim.get("not_run"):
+        return found
+    old = find(claim, store().for_path(source, stale=True))
+    if old.kind in ("", "not_run"):
+        return found
+    reason = "its sources have changed since"
+    return Origin("stale", old.where, old.targets, source, reason)
 
 
-def _compiled(source: str, records: list[Record]) -> Origin:
-    targets = {t for r in records if r.kind == "compiled" for t in r.targets}
-    targets |= {
-        t for r in records for t in r.detail.get("compiled", {}).get(source, ())
-    }
-    missing = {r.detail["reason"] for r in records if r.kind == "not_run"}
-    # "nvcc not found: install ..." is the remedy for the console, not for the label.
-    short = ", ".join(sorted({reason.partition(":")[0] for reason in missing}))
-    reason = f"not compiled here: {short}" if missing else ""
+def _read(claim: dict, records: list[Record]) -> Origin:
+    """A file that a run has imported, executed or read."""
+    source = claim["source"]
+    ran = [record for record in records if record.kind == "ran"]
+    is_program = source.endswith((".py", ".sh"))  # of other files, to be read is no run
+    if not ran or (claim.get("not_run") and not is_program):
+        return Origin("", source=source, reason=f"no run has read {source}")
+    kind = "recorded" if all(r.what.startswith("gpu:") for r in ran) else "ran"
+    return Origin(kind, _where(ran), source=source)
+
+
+def _where(records: list[Record]) -> str:
+    """Empty if one of the records is of this checkout."""
+    if any(map(store().is_here, records)):
+        return ""
+    return max(records, key=lambda record: record.date).where
+
+
+def _compiled(claim: dict, records: list[Record]) -> Origin:
+    source = claim["source"]
+    compiled = [record for record in records if source in record.compiled]
+    targets = {target for record in compiled for target in record.compiled[source]}
+    skipped = {r.skipped[source] for r in records if source in r.skipped}
+    absent = [tool for tool in _compilers(source) if not toolchain.find(tool)]
     if targets:
-        return Origin("compiled", tuple(sorted(targets, key=_order)), source, reason)
-    if missing:
-        return Origin("not_run", (), source, reason)
-    refused = {t for r in records for t in r.detail.get("refused", {}).get(source, ())}
+        missing = "" if len(targets) > 1 or not skipped else ", ".join(sorted(skipped))
+        reason = f"not compiled here: {missing}" if missing else ""
+        return Origin("compiled", _where(compiled), _sorted(targets), source, reason)
+    refused = [record for record in records if source in record.refused]
+    targets = {target for record in refused for target in record.refused[source]}
     if refused:
-        return Origin("fails", tuple(sorted(refused, key=_order)), source)
-    if skipped := {r.detail.get("skipped", {}).get(source) for r in records} - {None}:
-        return Origin("not_run", (), source, ", ".join(sorted(skipped)))
-    if absent := [tool for tool in _compilers(source) if not toolchain.find(tool)]:
+        return Origin("fails", _where(refused), _sorted(targets), source)
+    if on_gpu := [record for record in records if record.what.startswith("gpu:")]:
+        return Origin("recorded", _where(on_gpu), source=source)
+    if skipped:
+        return Origin("not_run", source=source, reason=", ".join(sorted(skipped)))
+    if absent:
         reason = f"not compiled here: {', '.join(absent)} not found"
-        return Origin("not_run", (), source, reason)
+        return Origin("not_run", source=source, reason=reason)
     return Origin("", source=source, reason=f"nothing has compiled {source}")
 
 
-def _tools_at_hand(reason: str) -> str:
+def _tool_at_hand(reason: str) -> str:
     """The compiler that a reason gives as missing, if it is here all the same."""
     if "cannot compile for" in reason:  # it is here, and too old
         return ""
@@ -158,6 +188,10 @@ def _compilers(source: str) -> tuple[str, ...]:
     return ("clang",) if source.endswith(".hip") else ()
 
 
+def _sorted(targets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(targets, key=_order))
+
+
 def _order(target: str) -> tuple:
     """CPU first, then CUDA by number, then AMD by name."""
     if target.startswith("sm_"):
@@ -165,43 +199,45 @@ def _order(target: str) -> tuple:
     return (2 if target.startswith("gfx") else 0), 0, target
 
 
-def _executed(source: str, records: list[Record], shown: set[int]) -> Origin:
-    if any(record.what == f"script:{source}" for record in records):
-        return Origin("ran", (), source)
-    ran = {number for r in records for number in r.statements.get(source, ())}
-    spans = enumerate(evidence.statements(source))
-    # A compound statement has run when any line of it has.
-    missed = [s[0] for number, s in spans if s[0] in shown and number not in ran]
-    if ran and not missed:
-        return Origin("ran", (), source)
-    where = f"line {', '.join(map(str, sorted(missed)))} of {source}" if ran else source
-    return Origin("", source=source, reason=f"no run has executed {where}")
-
-
 _RESOLVERS = {
     "nothing": _nothing,
     "run": _run,
     "record": _record,
-    "doctest": _record,
-    "notebook": _notebook,
     "recorded": _recorded,
     "file": _file,
 }
 
 
+def counted(origin: Origin) -> str:
+    """The column of the ledger that counts a block."""
+    kind = origin.kind.replace("_", " ")
+    if origin.kind == "recorded":
+        return "ran on a GPU"
+    if origin.kind not in ELSEWHERE:
+        return kind
+    return f"{kind} {'elsewhere' if origin.where else 'here'}"
+
+
+COLUMNS = (
+    *(f"{kind} {place}" for kind in ELSEWHERE for place in ("here", "elsewhere")),
+    *("ran on a GPU", "stale", "not run"),
+)
+
+
 def rows(blocks: Iterable[tuple[str, dict, Origin]]) -> dict:
     """The ledger as data: counts by origin, and one row for each block."""
-    counts = dict.fromkeys(KINDS, 0)
+    counts = dict.fromkeys(COLUMNS, 0)
     table = []
     for docname, claim, origin in blocks:
         if origin.kind:
-            counts[origin.kind] += 1
+            counts[counted(origin)] += 1
         table.append(
             {
                 "page": docname,
                 "line": claim["line"],
                 "language": claim["language"],
                 "origin": origin.kind or None,
+                "where": origin.where or ("here" if origin.kind in ELSEWHERE else ""),
                 "targets": list(origin.targets),
                 "source": origin.source,
                 "reason": origin.reason,

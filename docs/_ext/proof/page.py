@@ -1,11 +1,13 @@
 """The ``{run}`` blocks of a Markdown page, for Sphinx and for pytest alike."""
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .evidence import ROOT
+from .files import ROOT
 
 DOCS = ROOT / "docs"
 
@@ -110,6 +112,13 @@ def front_matter(path: Path, key: str) -> str:
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     line = head and re.search(rf"^{key}: (.*)$", head[1], re.MULTILINE)
     return line[1].strip() if line else ""
+
+
+def digest(path: Path, block: Block) -> str:
+    """Name what is run, and how: prose may change without a new run."""
+    how = [front_matter(path, key) for key in ("fresh", "alone", "project")]
+    text = json.dumps([block.language, block.code, block.fails, block.needs, *how])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse(path: Path) -> list[Block]:

@@ -9,10 +9,10 @@ import re
 import shutil
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from . import evidence
-from .evidence import PROJECTS, ROOT
+from .files import PROJECTS, ROOT, load, sha256, write_json, write_text
 
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
@@ -40,7 +40,7 @@ def state(step: int) -> dict[str, File]:
     if not 1 <= step <= LAST:
         raise ValueError(f"there is no step {step}: the guide has 1 to {LAST}")
     folder = {1: STARTER / "first", LAST: STARTER}.get(step, STARTER / "cpp")
-    read = evidence.load(STARTER / "new.py").read(folder)
+    read = load(STARTER / "new.py").read(folder)
     texts = {path.as_posix(): text for path, text in read.items()}
     if step == LAST:
         texts = {n: text for n, text in texts.items() if not n.startswith("first/")}
@@ -110,10 +110,20 @@ def write(page: str, step: int) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     copies = {}
     for name, file in state(step).items():
-        evidence.write_text(folder / name, file.text)
-        copies[name] = [file.original, evidence.sha256(folder / name), file.numbers]
-    evidence.write_json(folder.with_suffix(".json"), copies)
+        write_text(folder / name, file.text)
+        copies[name] = [file.original, sha256(folder / name)]
+    write_json(folder.with_suffix(".json"), copies)
     return folder
+
+
+@cache
+def shown(step: int) -> dict[str, Path]:
+    """The files of a state as they are then, by the names of their originals."""
+    folder, found = ROOT / "build" / "steps" / str(step), {}
+    for name, file in state(step).items() if step else ():
+        write_text(folder / name, file.text)
+        found[file.original] = folder / name
+    return found
 
 
 def inputs(step: int) -> dict[str, str]:
@@ -123,4 +133,4 @@ def inputs(step: int) -> dict[str, str]:
     """
     lists = (path.relative_to(ROOT).as_posix() for path in (STEPS, STARTER / "first"))
     names = {*lists, *(file.original for file in state(step).values())}
-    return {name: evidence.sha256(name) for name in sorted(names)}
+    return {name: sha256(name) for name in sorted(names)}

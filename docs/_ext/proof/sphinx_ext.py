@@ -5,11 +5,11 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
-from sphinx.util.display import status_iterator
 
-from . import evidence, gallery, ledger, on_gpu, page, run, tables
-from .directives import ProvenInclude, Recorded, RunBlock, executes
-from .origins import Origin, is_current, resolve
+from . import evidence, gallery, ledger, on_gpu, tables, units
+from .directives import ProvenInclude, Recorded, RunBlock
+from .files import relative
+from .origins import Origin, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -17,46 +17,29 @@ logger = logging.getLogger(__name__)
 def init_environment(app, env=None, docnames=None) -> None:
     """Make room for claims and origins, which are kept with the read pages."""
     if not hasattr(app.env, "proof"):
-        app.env.proof = {"claims": {}, "origins": {}}
+        app.env.proof = {"claims": {}, "origins": {}, "shown": {}}
 
 
-@evidence.at_rest()
 def outdated_pages(app, env, added, changed, removed) -> list[str]:
-    """Read a page again when its run is out of date, or a recording has come."""
-
-    def is_outdated(docname: str, claims: list[dict]) -> bool:
-        has_expired = executes(app.config, docname) and not all(map(is_current, claims))
-        return has_expired or on_gpu.has_come(app, docname, claims)
-
-    return [
-        name
-        for name, claims in env.proof["claims"].items()
-        if is_outdated(name, claims)
-    ]
+    """Read a page again when the store has something else for it."""
+    seen = env.proof["shown"]
+    return [name for name in seen if seen[name] != shown(app, name)]
 
 
-def run_pages(app, env, docnames) -> None:
-    """Run the pages that are about to be read, but not those that time something."""
-    paths = [Path(env.doc2path(n)) for n in docnames if executes(app.config, n)]
-    paths = [path for path in paths if path.suffix == ".md" and _can_run_early(path)]
-    paths.sort(reverse=True)  # the longest runs are among the last: they begin first
-    done = run.run_pages(paths)
-    title, count = "running pages... ", len(paths)
-    for _ in status_iterator(done, title, "brown", count, app.verbosity, page.name):
-        pass
-
-
-def _can_run_early(path: Path) -> bool:
-    try:
-        blocks = page.parse(path)
-    except ValueError:  # which is reported where the page is read
-        return False
-    return bool(blocks) and not page.runs_alone(path) and not run.known_results(path)
+def shown(app, docname: str) -> str:
+    """All that the store has for the blocks and recordings of a page."""
+    path = Path(app.env.doc2path(docname))
+    blocks = units.shown(path) if path.suffix == ".md" and path.exists() else ()
+    claims = app.env.proof["claims"].get(docname, ())
+    whats = {c["what"] for c in claims if c["how"] == "recorded"} | on_gpu.what(docname)
+    records = [evidence.store().kept(what) for what in sorted(whats)]
+    return repr((blocks, records))
 
 
 def purge(app, env, docname) -> None:
     env.proof["claims"].pop(docname, None)
     env.proof["origins"].pop(docname, None)
+    env.proof["shown"].pop(docname, None)
 
 
 def collect(app, doctree) -> None:
@@ -75,6 +58,7 @@ def collect(app, doctree) -> None:
         node["ids"].append(f"block-{len(claims)}")
         claims.append(claim)
     env.proof["claims"][env.docname] = claims
+    env.proof["shown"][env.docname] = shown(app, env.docname)
 
 
 def _is_code(node) -> bool:
@@ -106,21 +90,17 @@ def _is_unselected(node) -> bool:
 def _classifier(app, docname: str):
     """How the blocks of a page that carry no claim of their own can be proven."""
     path = Path(app.env.doc2path(docname))
-    script = gallery.source_of(app, docname)
-    data = getattr(app.env, "nb_metadata", {}).get(docname, {}).get("exec_data")
+    script = gallery.source_of(docname)
     lines = gallery.code_lines(script) if script else set()
 
     def classify(node) -> dict:
         if script:
             return _script_claim(node, script, lines)
         if cell := _cell(node):
-            source = evidence.relative(on_gpu.original(path)) or path.name
             is_output = cell["nb_element"] == "cell_code_output"
-            succeeded = bool(data and data["succeeded"])
-            return _claim("notebook", source, succeeded=succeeded, output=is_output)
-        if ":docstring of " in str(node.source):
-            return _docstring_claim(app, docname, node.source.rpartition(" ")[2])
-        return _claim("nothing", evidence.relative(path) or path.name)
+            name = f"tutorials/{path.name}"
+            return _claim("record", name, what=f"notebook:{name}", output=is_output)
+        return _claim("nothing", relative(path) or path.name)
 
     return classify
 
@@ -130,7 +110,7 @@ def _claim(how: str, source: str, **more) -> dict:
 
 
 def _script_claim(node, script: Path, lines: set[str]) -> dict:
-    source = evidence.relative(script)
+    source = relative(script)
     is_output = "sphx-glr-script-out" in node["classes"]
     shown = (line.strip() for line in node.astext().splitlines())
     if not is_output and not lines.issuperset(filter(None, shown)):
@@ -147,20 +127,12 @@ def _cell(node):
     return None
 
 
-def _docstring_claim(app, docname: str, name: str) -> dict:
-    module = run.file_that_defines(name)  # not the one that exports it
-    source = evidence.relative(module) or str(module)
-    problem = run.run_doctest(module) if executes(app.config, docname) else ""
-    return _claim("doctest", source, what=f"doctest:{source}", problem=problem)
-
-
-@evidence.at_rest()
 def resolve_all(app, env) -> list[str]:
     """Find all origins anew; write again the pages on which one has changed."""
     proof, changed = env.proof, []
+    complete = app.config.proof_complete
     for docname, claims in proof["claims"].items():
-        execute = executes(app.config, docname)
-        origins = [resolve(claim, execute) for claim in claims]
+        origins = [resolve(claim, complete) for claim in claims]
         for claim, origin in zip(claims, origins, strict=True):
             # An empty reason: another block of the page is to blame, and says so.
             if not origin.kind and origin.reason and not claim.get("output"):
@@ -192,7 +164,7 @@ class Labels(SphinxPostTransform):
             if not claims[number].get("output"):
                 label = _label(self.app, docname, origins[number])
                 wrapper.parent.insert(place + 1, label)
-            if gallery.source_of(self.app, docname):
+            if gallery.source_of(docname):
                 wrapper.parent.insert(place, nodes.target(ids=node["ids"]))
                 node["ids"] = []
 
@@ -215,45 +187,34 @@ def _label(app, docname: str, origin: Origin) -> nodes.paragraph:
     return label
 
 
-def prune(app, env) -> None:
-    """Forget the records of what is gone: pages, their last block, scripts, modules."""
-    for what in evidence.store().names():
-        kind, _, name = what.partition(":")
-        path = Path(f"docs/{name}.md") if kind == "page" else Path(name)
-        is_ours = kind in ("page", "script", "doctest")
-        claims = env.proof["claims"].get(name) if kind == "page" else None
-        runs = claims is None or any(claim["how"] == "run" for claim in claims)
-        if is_ours and not (runs and (evidence.ROOT / path).exists()):
-            evidence.store().drop(what)
-
-
 def summarise(app, exception) -> None:
-    """Say what the blocks' origins are, and what this machine could not run and why."""
+    """Say what the blocks' origins are, of the page that was asked for or of all."""
     data = app.env.tables["ledger"]["data"] if exception is None else None
+    if data and (only := app.config.proof_page):
+        data = ledger.of_page(data, only)
+        logger.info("proof: %s", only)
     for line in ledger.summary(data) if data else ():
         logger.info("proof: %s", line)
 
 
 def setup(app):
-    app.add_config_value("proof_execute", True, "env", types=(bool, str))
+    app.add_config_value("proof_complete", True, "env", types=(bool,))
+    app.add_config_value("proof_page", "", "", types=(str,))
     app.add_css_file("proof.css")
     app.add_directive("run", RunBlock)
     app.add_directive("recorded", Recorded)
     app.add_directive("literalinclude", ProvenInclude, override=True)
     app.connect("builder-inited", init_environment)
-    # Before sphinx-gallery runs its scripts, at the default priority of 500.
-    app.connect("builder-inited", gallery.isolate, priority=100)
+    # Before sphinx-gallery writes its pages, at the default priority of 500.
+    app.connect("builder-inited", gallery.replace, priority=100)
     app.connect("env-get-outdated", outdated_pages)
     app.connect("env-purge-doc", purge)
-    app.connect("env-before-read-docs", run_pages)
     app.connect("doctree-read", collect)
     # Before any extension asks for evidence, at the default priority of 500.
-    app.connect("env-updated", prune, priority=100)
-    app.connect("env-updated", resolve_all)
+    app.connect("env-updated", resolve_all, priority=100)
     # After the origins are found.
     tables.add(app, "ledger", ledger.collect, ledger.html)
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    # What a page times must not be disturbed by the run of another.
-    return {"version": "1", "env_version": 2, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 3, "parallel_read_safe": False}

@@ -6,7 +6,7 @@ that each Python it starts does the same: ``$ pytest`` on a page has inputs too.
 
 import os
 import sys
-from importlib.machinery import PathFinder, SourceFileLoader
+import tokenize
 from importlib.util import source_from_cache
 
 
@@ -33,10 +33,14 @@ def _watch(log: str) -> None:
 
     def hook(event: str, args: tuple) -> None:
         if event == "open":
-            path, mode, flags = args
+            path, _, flags = args
             changes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            # Python reads its own sources as bytes; who reads text may show it.
-            read = "t" if mode and "b" not in mode else "r"
+            # Python reads sources to run them, and to find a definition in them. Who
+            # else reads a file may show its text.
+            frame = sys._getframe().f_back  # none: Python opens its main script
+            reader = frame.f_code.co_filename if frame else "<frozen importlib"
+            runs = reader.startswith("<frozen importlib") or reader == tokenize.__file__
+            read = "r" if runs else "t"
             note("w" if changes and not str(path).endswith(".pyc") else read, path)
         elif event == "import":
             note("r", args[1])
@@ -57,55 +61,5 @@ def _watch(log: str) -> None:
     sys.addaudithook(hook)
 
 
-def _note_lines(config: str, ours: tuple[str, ...]) -> None:
-    """Note which lines run, from the first file of ours on.
-
-    Tracing slows all Python code of a process, so that `import torch` takes twice as
-    long. It stops while an installed package is imported.
-    """
-    has_begun = False
-
-    def begin(event: str, args: tuple) -> None:
-        nonlocal has_begun
-        name = getattr(args[0], "co_filename", "") if event == "exec" else ""
-        is_ours = name[:1] not in ("", "<") and os.path.abspath(name).startswith(ours)
-        if has_begun or not is_ours:
-            return
-        has_begun = True
-        import coverage
-
-        os.environ["COVERAGE_PROCESS_START"] = config
-        coverage.process_startup()
-        del os.environ["COVERAGE_PROCESS_START"]
-        sys.meta_path.insert(0, Installed)
-
-    class Installed:
-        """Finds what Python's own finder finds."""
-
-        @staticmethod
-        def find_spec(name, path=None, target=None):
-            if sys.gettrace() is None:
-                return None
-            spec = PathFinder.find_spec(name, path, target)
-            loader = spec.loader if spec else None
-            if type(loader) is SourceFileLoader and "-packages" in loader.path:
-                loader.exec_module = lambda module: untraced(loader, module)
-            return spec
-
-    def untraced(loader, module) -> None:
-        del loader.exec_module
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            loader.exec_module(module)
-        finally:
-            sys._getframe().f_trace = tracer  # which learns that this frame has ended
-            sys.settrace(tracer)
-
-    sys.addaudithook(begin)
-
-
 if log := os.environ.get("PROOF_OPENED"):
     _watch(log)
-if config := os.environ.get("PROOF_COVERAGE"):
-    _note_lines(config, tuple(os.environ["PROOF_NOTED"].split(os.pathsep)))

@@ -1,0 +1,305 @@
+"""Run code in a process of its own, and note what it read and compiled."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import runpy
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import traceback
+import types
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import build, compiles, machine
+from .evidence import Record
+from .files import ROOT, digests, pinned, read_json, relative
+from .page import Result
+
+# A fork server that has these loaded gives isolation for the price of a fork. `opcheck`
+# comes with the compiler and Triton, which many pages use. Nothing of this repository
+# is here: a run notes its own imports of that.
+PRELOAD = ["torch", "torch.testing._internal.optests"]
+TIMEOUT = 600  # seconds
+_TRACE = Path(__file__).parent / "trace"
+
+
+@dataclass
+class Run:
+    """How a run in a process of its own ended, and what it depended on."""
+
+    value: object = None
+    error: str = ""
+    results: list[Result] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    compiled: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+    data: object = None
+
+    def record(self, what: str, kind: str = "ran", **more) -> Record:
+        """The record of this run."""
+        detail = more.pop("detail", {}) | ({"data": self.data} if self.data else {})
+        skipped = self.skipped | more.pop("skipped", {})
+        names = ("inputs", "compiled", "refused", "machine")
+        known = {name: getattr(self, name) for name in names}
+        return Record(what, kind, skipped=skipped, detail=detail, **{**known, **more})
+
+
+def call(
+    function: Callable,
+    *args,
+    fresh: bool = False,
+    timeout: float = TIMEOUT,
+    where: Path = ROOT,
+) -> Run:
+    """Call a function in a fresh process.
+
+    Args:
+        function: any function that pickle finds by name.
+        *args: its arguments, which must pickle.
+        fresh: whether to start a new Python instead of a fork that has PRELOAD.
+        timeout: seconds until the process and all its children are killed.
+        where: the folder in which to call it: the repository, or a page's project,
+            which has an environment of its own.
+    """
+    context = multiprocessing.get_context("spawn" if fresh else "forkserver")
+    if not fresh:
+        context.set_forkserver_preload(PRELOAD)
+    receiver, sender = context.Pipe(duplex=False)
+    with traced(where) as (folder, variables):
+        arguments = (sender, variables, function, args)
+        process = context.Process(target=_child, args=arguments)
+        with _starting, _without_main(), _interpreter():
+            process.start()
+        sender.close()
+        try:
+            run = _wait(process, receiver, timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+            receiver.close()
+        return noted(run, folder, where, repr(args))
+
+
+def shell(command: str, variables: dict[str, str], timeout: float = TIMEOUT) -> Run:
+    """Run a command, show its output as it comes, and return it as the value."""
+    with traced() as (folder, known):
+        with subprocess.Popen(
+            # It ends the command's own children too, which would keep a GPU busy.
+            ["timeout", "--kill-after=5", str(timeout), "bash", "-c", command],
+            cwd=ROOT,
+            env=known | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as started:
+            lines = []
+            for line in started.stdout:
+                lines.append(line)
+                print(f"    {line}", end="", flush=True)  # who waits sees where it is
+        status, late = started.returncode, ""
+        if status == 124:
+            late = f", no end after {timeout} s"
+        error = f"exit status {status}{late}" if status else ""
+        return noted(Run(value="".join(lines), error=error), folder, code=command)
+
+
+@contextlib.contextmanager
+def traced(where: Path = ROOT) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder for notes, and the environment in which processes write them."""
+    with tempfile.TemporaryDirectory(prefix="proof-") as folder:
+        yield Path(folder), _variables(Path(folder), where)
+
+
+def noted(run: Run, folder: Path, where: Path = ROOT, code: str = "") -> Run:
+    """Complete a run by what its processes wrote into their folder."""
+    run.results = _results(folder)
+    run.compiled, run.refused = compiles.read(folder / "compiles")
+    if where != ROOT:
+        for path in build.dependencies_in(where):
+            run.compiled.setdefault(relative(path), [platform.machine()])
+    notes = _notes(folder)
+    missed = (note[1:].split("\0") for note in notes if note[0] == "!")
+    run.skipped = {n: why for path, why in missed if (n := relative(path))}
+    tools = {note[1:] for note in notes if note[0] == "?"}
+    run.machine = machine.versions(tools | compiles.programs(folder / "compiles"))
+    read, text = _inputs(notes)
+    native = compiles.included(read) | {*run.compiled, *run.refused, *run.skipped}
+    if any(note[0] in "rt" and build.is_library(note[1:]) for note in notes):
+        native |= build.sources_of_operators(code + _texts(read))
+    inputs = digests((ROOT / name for name in read | native), text)
+    printed = "\n".join([*(result.text for result in run.results), str(run.value)])
+    run.inputs = pinned(inputs, printed)
+    run.data = read_json(folder / "data.json", None)
+    return run
+
+
+_starting = threading.Lock()  # what follows changes this process, for all threads
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module: a child would import pytest or this command again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _interpreter() -> Iterator[None]:
+    """Tell the fork server to interpret Triton's kernels, where there is no GPU.
+
+    Triton reads the variable when it is imported, which the server does at its start.
+    """
+    known = os.environ.get("TRITON_INTERPRET")
+    os.environ.update(triton())
+    try:
+        yield
+    finally:
+        if known is None:
+            os.environ.pop("TRITON_INTERPRET", None)
+
+
+def triton() -> dict[str, str]:
+    """The variable that makes Triton interpret its kernels where there is no GPU."""
+    has_gpu = machine.gpus() and "+cpu" not in machine.package_version("torch")
+    interpret = os.environ.get("TRITON_INTERPRET", "" if has_gpu else "1")
+    return {"TRITON_INTERPRET": interpret} if interpret else {}
+
+
+def _variables(folder: Path, where: Path) -> dict[str, str]:
+    """The environment of a run: reproducible output, `python` is this Python.
+
+    In a project, `python` has the packages of this one, and pip installs elsewhere.
+    """
+    python = sys.executable if where == ROOT else _environment(folder / "venv")
+    (folder / "bin").mkdir()
+    for name in ("python", "python3"):
+        script = folder / "bin" / name
+        # A command that sets PYTHONPATH itself is traced all the same.
+        path = f"PYTHONPATH='{_TRACE}'${{PYTHONPATH:+:$PYTHONPATH}}"
+        script.write_text(f'#!/bin/sh\n{path} exec "{python}" "$@"\n')
+        script.chmod(0o755)
+    path = [str(folder / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
+    python_path = [str(_TRACE), os.environ.get("PYTHONPATH", "")]
+    variables = dict(os.environ) | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+        "PYTHONUNBUFFERED": "1",
+        "PROOF_FOLDER": str(folder),
+        "PROOF_OPENED": str(folder / "opened"),
+        "PROOF_COMPILES": str(folder / "compiles"),
+        "RECORD_DATA": str(folder / "data.json"),
+        "BASH_ENV": str(compiles.SHELL_FUNCTIONS),
+        "MPLBACKEND": "Agg",
+        "COLUMNS": "88",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
+    variables |= triton()
+    variables.pop("CI", None)  # pytest and torch would say more than to a reader
+    if where != ROOT:
+        variables |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PROOF_PROJECT": str(where)}
+        settings = build.keep_objects(where / "build" / "temp")
+    else:
+        # A build that a page shows reuses the objects of the library. The rest is its
+        # own: two pages that make a wheel may run at the same time.
+        settings = build.keep_objects(build.TEMP)
+        settings += f"[build]\nbuild_lib = {folder}/lib\n"
+        settings += f"[bdist_wheel]\nbdist_dir = {folder}/wheel\n"
+    config = folder / "build_ext.cfg"
+    config.write_text(settings)
+    return variables | {"DIST_EXTRA_CONFIG": str(config)}
+
+
+def _environment(home: Path) -> Path:
+    """Make an environment with the packages of this one; return its Python."""
+    venv.create(home)
+    own = sysconfig.get_path("purelib", vars={"base": str(home)})
+    Path(own, "known.pth").write_text("\n".join(packages()) + "\n")
+    return home / "bin" / "python"
+
+
+def packages() -> list[str]:
+    """The folders in which this Python finds installed packages."""
+    return [path for path in sys.path if path.endswith("-packages")]
+
+
+def _wait(process, receiver, timeout: float) -> Run:
+    try:
+        if not receiver.poll(timeout):
+            return Run(error=f"no end after {timeout} s")
+        ok, answer = receiver.recv()
+        return Run(value=answer) if ok else Run(error=answer)
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return Run(error=f"the process ended with {how}")
+
+
+def _child(sender, variables, function, args) -> None:
+    os.setsid()  # so that a timeout ends the children too
+    os.environ.clear()
+    os.environ.update(variables)
+    where = variables.get("PROOF_PROJECT", ROOT)
+    os.chdir(where)
+    if where != ROOT:
+        sys.path.insert(0, f"{where}/src")
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.stdout = sys.stderr = open(  # noqa: SIM115 - for the life of the process
+        1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    runpy.run_path(str(_TRACE / "sitecustomize.py"))
+    compiles.watch(Path(variables["PROOF_COMPILES"]))
+    try:
+        answer = (True, function(*args))
+    except BaseException:
+        answer = (False, traceback.format_exc())
+    sender.send(answer)
+
+
+def _notes(folder: Path) -> list[str]:
+    """What trace/sitecustomize.py wrote in all processes of the run."""
+    opened = folder / "opened"
+    return opened.read_text(errors="replace").splitlines() if opened.exists() else []
+
+
+def _inputs(notes: list[str]) -> tuple[set[str], set[str]]:
+    """Files that the run read and did not write, and those of them read as text."""
+    written = {note[1:] for note in notes if note[0] == "w"}
+
+    def named(signs: str) -> set[str]:
+        paths = {note[1:] for note in notes if note[0] in signs} - written
+        names = set(filter(None, map(relative, paths)))
+        return {n for n in names if n != "docs" and not n.startswith("docs/_ext")}
+
+    return named("rt"), named("t")
+
+
+def _texts(names: set[str]) -> str:
+    """The programs among these files but the library: they name what they call."""
+    programs = (n for n in names if n.endswith((".py", ".sh", ".ipynb")))
+    files = (ROOT / n for n in programs if not n.startswith("src/"))
+    return "\n".join(file.read_text() for file in files if file.is_file())
+
+
+def _results(folder: Path) -> list[Result]:
+    file = folder / "results"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [Result(**json.loads(line)) for line in lines]

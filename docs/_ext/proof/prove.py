@@ -1,0 +1,232 @@
+"""The verbs that run the book: all that a verb names, several at once, with records.
+
+    python -m proof docs        what this build of the site runs here
+    python -m proof prove       everything, and docs/evidence is renewed
+
+Sphinx lays out what the store has, and runs nothing.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
+from pathlib import Path
+
+from . import build, machine, recordings
+from .evidence import Record, store
+from .units import Unit, is_of, problem, units
+
+# Of these a build of the site runs every one, whatever is known of it.
+RUN_HERE = ("script:", "notebook:", "page:guide/")
+UNKNOWN = 15  # seconds that a unit takes of which there is no record
+
+
+def is_proven(unit: Unit, here: bool) -> bool:
+    """Whether a record says how the unit ends, as it is now."""
+    record = store().here(unit.what) if here else store().get(unit.what)
+    return bool(record) and fits(record) and not problem(record)
+
+
+def fits(record: Record) -> bool:
+    """Whether a record is of what its page says now; other sources are its inputs."""
+    kind, _, name = record.what.partition(":")
+    return kind != "page" or is_of(record, Path("docs", f"{name}.md").absolute())
+
+
+def seconds(unit: Unit) -> float:
+    """How long the unit took, where that is known."""
+    record = store().kept(unit.what)
+    return record.detail.get("seconds", UNKNOWN) if record else UNKNOWN
+
+
+def run(todo: list[Unit]) -> Iterator[Record]:
+    """Run units, the longest first, and note each as it ends."""
+    machine.environment()  # asked once, and not by all threads
+    left = {unit.what: seconds(unit) for unit in todo}
+    ordered = sorted(todo, key=seconds, reverse=True)
+    side_by_side = _at_once([unit for unit in ordered if not unit.alone])
+    one_by_one = map(_timed, [unit for unit in ordered if unit.alone])
+    for number, record in enumerate(chain(side_by_side, one_by_one), 1):
+        store().save(record)
+        took, _ = record.detail["seconds"], left.pop(record.what)
+        about = f"about {sum(left.values()) / workers():.0f} s left"
+        said = f"[{number}/{len(todo)}] {record.what}: {_ended(record)}"
+        print(f"{said}, {took:.0f} s ({about})", flush=True)
+        yield record
+
+
+def _at_once(todo: list[Unit]) -> Iterator[Record]:
+    """Run as many at once as this machine holds."""
+    with ThreadPoolExecutor(workers()) as pool:
+        for done in as_completed([pool.submit(_timed, unit) for unit in todo]):
+            yield done.result()
+
+
+def _timed(unit: Unit) -> Record:
+    start = time.monotonic()
+    try:
+        record = unit.run()
+    except build.BuildError as error:
+        record = Record(unit.what, "failed", detail={"reason": str(error)})
+    except Exception:  # the engine's own: the other units go on
+        record = Record(unit.what, "failed", detail={"reason": traceback.format_exc()})
+    record.detail["seconds"] = round(time.monotonic() - start, 1)
+    return record
+
+
+def _ended(record: Record) -> str:
+    return "FAILED" if problem(record) else record.kind.replace("_", " ")
+
+
+def workers() -> int:
+    """How many run at once: one for each core that has 4 GiB of memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(os.cpu_count(), memory // (4 << 30)))
+
+
+def docs(names: list[str]) -> int:
+    """Run what a site built here shows as run here, and what has no record."""
+    todo = [
+        unit
+        for unit in chosen(names)
+        if unit.kind != "gpu" and not is_proven(unit, unit.what.startswith(RUN_HERE))
+    ]
+    for _ in run(todo):
+        pass  # Sphinx says at its block what failed
+    return 0
+
+
+def prove(names: list[str], shard: str, check: bool) -> int:
+    """Run what has not been run in this checkout; renew or check the store."""
+    every = shared_out(chosen(names), shard)
+    known = [unit for unit in every if is_proven(unit, here=True)]
+    failed = []
+    records = [store().here(unit.what) for unit in known]
+    if known:
+        print(f"{len(known)} of {len(every)} have run in this checkout")
+    for record in (*records, *run([unit for unit in every if unit not in known])):
+        wrong = problem(record) or (check and disagrees(record)) or ""
+        if wrong:
+            failed.append(f"{record.what}: {wrong}")
+        elif not check and is_kept_by_this_machine(record) and store().keep(record):
+            print(f"renewed {record.what}")
+    if not (names or check or shard):
+        prune(every)
+    print(*failed, f"{len(failed)} of {len(every)} failed", sep="\n")
+    return int(bool(failed))
+
+
+def disagrees(record: Record) -> str:
+    """Where a run does not end as its committed record says."""
+    known = store().kept(record.what)
+    if not is_kept_by_this_machine(record):
+        return ""
+    if not known:
+        return "has no record in docs/evidence: run `nox -s prove`"
+    if why := store().changed(known):
+        return f"the record is stale ({', '.join(why)}): run `nox -s prove`"
+    before = {output.get("code"): output["status"] for output in known.outputs}
+    for output in record.outputs:
+        ended = {output["status"], before.get(output.get("code"), "no record")}
+        if len(ended - {"not_run"}) > 1:
+            return f"ended otherwise than in its record: {', '.join(sorted(ended))}"
+    return ""
+
+
+def is_kept_by_this_machine(record: Record) -> bool:
+    """A GPU's recordings are commands; what else runs there is a CPU's to record."""
+    return record.what.startswith("gpu:") or not machine.gpus()
+
+
+def prune(every: list[Unit]) -> None:
+    """Forget the records of what is gone."""
+    names = {unit.what for unit in every} | {build.SETUP}
+    names |= {f"build:{name}" for name in build.sources()}
+    for what in store().names():
+        is_gone = what not in names and not what.startswith("gpu:")
+        if is_gone or (what.startswith("gpu:") and not recordings.command(what)):
+            store().drop(what)
+
+
+def keep_library() -> None:
+    """The library's own compilation is evidence too."""
+    for name in (*(f"build:{name}" for name in build.sources()), build.SETUP):
+        if record := store().here(name):
+            store().keep(record)
+
+
+def stale(names: list[str]) -> int:
+    """Say which committed records are of something that has changed since."""
+    for what in sorted(store().names()):
+        known = store().kept(what)
+        if known and (not names or what in names):
+            why = store().changed(known) or ([] if fits(known) else ["its blocks"])
+            if why:
+                print(f"stale {what}: {', '.join(why)}")
+    for unit in units():
+        if not store().kept(unit.what):
+            print(f"missing {unit.what}")
+    return 0
+
+
+def chosen(names: list[str]) -> list[Unit]:
+    """The units of these names, which are records' or pages'; all without names."""
+    every = {unit.what: unit for unit in units()}
+    if not names:
+        return [u for u in every.values() if u.kind != "gpu" or not is_proven(u, False)]
+    return [every[_named(name, every)] for name in names]
+
+
+def _named(name: str, every: Iterable[str]) -> str:
+    places = {"examples/": ("script:examples_src/", ".py")}
+    places["tutorials/"] = ("notebook:tutorials/", ".ipynb")
+    what = name if ":" in name else f"page:{name}"
+    for start, (kind, suffix) in places.items():
+        if name.startswith(start):
+            what = f"{kind}{name.removeprefix(start)}{suffix}"
+    if what not in every:
+        raise SystemExit(f"nothing to run is named {what}")
+    return what
+
+
+def shared_out(every: list[Unit], shard: str) -> list[Unit]:
+    """Part I of N, "I/N": the longest units go in turn to the part with least to do."""
+    if not shard:
+        return every
+    number, parts = map(int, shard.split("/"))
+    if not 1 <= number <= parts:
+        raise SystemExit(f"--shard {shard}: there is no such part")
+    shares: list[list[Unit]] = [[] for _ in range(parts)]
+    for unit in sorted(every, key=lambda unit: (-seconds(unit), unit.what)):
+        min(shares, key=lambda share: sum(map(seconds, share))).append(unit)
+    return shares[number - 1]
+
+
+def main() -> int:
+    """Parse the command line and run a verb; return the exit status."""
+    parser = argparse.ArgumentParser("proof", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("verb", choices=("library", "docs", "prove"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="pages or records")
+    parser.add_argument("--check", action="store_true", help="renew nothing, compare")
+    parser.add_argument("--list", action="store_true", help="run nothing, show stale")
+    parser.add_argument("--shard", default="", metavar="I/N", help="run part I of N")
+    options = parser.parse_args()
+    if options.list:
+        return stale(options.names)
+    try:
+        build.build_library(lambda line: print(line, flush=True))
+    except build.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.verb == "docs":
+        return docs(options.names)
+    if options.verb == "prove":
+        if not (options.check or machine.gpus()):
+            keep_library()
+        return prove(options.names, options.shard, options.check)
+    return 0
