@@ -105,7 +105,7 @@ def check() -> None:
 
 def report(shape: tuple[int, int, int]) -> None:
     """Print time and error of each contender."""
-    import speed
+    import clock
 
     x, w, b = make(*shape)
     ours = torch.ops.reach_cutlass.linear_gelu
@@ -123,7 +123,7 @@ def report(shape: tuple[int, int, int]) -> None:
             lambda: opbook.linear_gelu(x, w, b, "tanh"),
         ),
     }
-    times = speed.medians({name: call for name, (_, call) in calls.items()}, ROUNDS)
+    times = clock.medians({name: call for name, (_, call) in calls.items()}, ROUNDS)
     rows, depth, columns = shape
     print(f"\n{rows} rows, {depth} inputs, {columns} outputs")
     print(f"{'':26}{'GELU':>6}{'us':>10}{'TFLOP/s':>10}{'error':>10}")
@@ -138,14 +138,14 @@ def report(shape: tuple[int, int, int]) -> None:
 
 def main() -> None:
     """Build, compare, and time."""
-    import speed
+    import clock
 
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         build(library := Path(folder, "cutlass_linear.so"))
         print(f"compiled in {time.perf_counter() - begin:.0f} s")
         load(library)
-    print(f"{speed.versions()}; median of {ROUNDS}, cold cache")
+    print(f"{clock.versions()}; median of {ROUNDS}, cold cache")
     torch.manual_seed(0)
     with torch.no_grad():
         check()
