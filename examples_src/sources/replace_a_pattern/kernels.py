@@ -28,7 +28,7 @@ def backward_kernel(
     inside = i < columns
     total = tl.zeros([WIDTH], tl.float32)
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
-        at = row.to(tl.int64) * columns + i
+        at = tl.cast(row, tl.int64) * columns + i
         r = tl.load(rrms + row)
         normed = tl.load(x + at, inside, 0.0).to(tl.float32) * r
         incoming = tl.load(grad + at, inside, 0.0).to(tl.float32)
