@@ -10,6 +10,8 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "modules"))
 from transformer import MLP
 
+ops = torch.ops.sharded
+
 
 @torch.library.custom_op("sharded::norm", mutates_args=())
 def norm_op(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

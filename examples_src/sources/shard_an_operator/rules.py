@@ -1,6 +1,6 @@
 """Rules by which DTensor shards the operators of operators.py."""
 
-from operators import linear_gelu_op, norm_backward, norm_op
+from operators import ops
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
@@ -11,12 +11,12 @@ ALL = Replicate()
 def register_norm() -> None:
     """RMSNorm: any dimension may be sharded but the last, which is the row."""
 
-    @register_sharding(norm_op._opoverload)
+    @register_sharding(ops.norm.default)
     def _(x, weight, eps):
         """Of each way: the placements of the outputs, and those of the arguments."""
         return [([rows, rows], [rows, ALL, None]) for rows in rows_of(x)]
 
-    @register_sharding(norm_backward._opoverload)
+    @register_sharding(ops.norm_backward.default)
     def _(grad, x, weight, rrms):
         # Each rank adds up the rows that it has: the weight's gradient is their sum.
         return [
@@ -37,7 +37,7 @@ def rows_of(x) -> list:
 def register_linear() -> None:
     """Linear and GELU: shard the rows of the input, or the features of the output."""
 
-    @register_sharding(linear_gelu_op._opoverload)
+    @register_sharding(ops.linear_gelu.default)
     def _(x, weight, bias):
         features = Shard(x.ndim - 1)
         by_rows = [([rows, rows], [rows, ALL, ALL]) for rows in rows_of(x)]
@@ -51,7 +51,7 @@ def register_linear() -> None:
 def register_wrong() -> None:
     """Wrong: rows are cut, so each rank divides by the root of its own part."""
 
-    @register_sharding(norm_op._opoverload)
+    @register_sharding(ops.norm.default)
     def _(x, weight, eps):
         row = Shard(x.ndim - 1)
         return [([row, ALL], [row, Shard(0), None])]
