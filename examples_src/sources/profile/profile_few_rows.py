@@ -11,15 +11,14 @@ from statistics import median, quantiles
 
 import clock
 import ncu
+import norm
 import torch
-
-import opbook
 
 ROWS, HIDDEN = (1, 16, 64), 4096
 LAUNCHES = 5  # of each call under ncu
 PLACES = 8  # of the same call in a turn
 TURNS = 301
-KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm.*kernel"
+KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -39,7 +38,7 @@ def calls(rows: int) -> dict[str, Callable]:
     return {
         "empty": partial(torch.cuda._sleep, 0),
         "neg": partial(torch.neg, x),
-        "rms_norm": partial(opbook.rms_norm, x, weight),
+        "rms_norm": partial(norm.rms_norm, x, weight),
     }
 
 
