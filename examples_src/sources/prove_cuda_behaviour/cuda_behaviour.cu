@@ -1,15 +1,28 @@
 // What an operator owes the CUDA runtime, each beside the code that forgets it.
 // nvcc and HIP's clang compile this file, and tests/emulated.py runs part of it on the
 // CPU. The bindings, right and wrong, are in cuda_behaviour.py.
-#include "../../../starter/cpp/csrc/vectors.h"
+#include <cstdint>
+
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define cudaStream_t hipStream_t
+#define cudaDeviceSynchronize hipDeviceSynchronize
+#define cudaGetLastError hipGetLastError
+#define cudaGetErrorString hipGetErrorString
+#define cudaSuccess hipSuccess
+#endif
 
 namespace behaviour {
 
-using namespace starter;
-
 constexpr int64_t kThreads = 256;
 
-int64_t blocks_for(int64_t count) { return starter::blocks_for(count, kThreads); }
+int64_t blocks_for(int64_t count) { return (count + kThreads - 1) / kThreads; }
+
+// Null, or why the last kernel could not be launched.
+const char* launch_error() {
+  const auto status = cudaGetLastError();
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
 
 // ---- Indexes of 32 bits and of 64
 
@@ -41,8 +54,10 @@ const char* launch_scale_int(const float* input, float* output, int64_t count,
 
 // ---- Loads of 16 bytes
 
-constexpr int kWidth = kVectorBytes / sizeof(float);
-using Floats = Vector<float, kWidth>;
+constexpr int kWidth = 4;
+struct alignas(16) Floats {
+  float data[kWidth];
+};
 
 __global__ void scale_vectors_kernel(const Floats* input, Floats* output,
                                      int64_t vectors, float factor) {
@@ -67,7 +82,7 @@ const char* launch_scale_unaligned(const float* input, float* output, int64_t co
 const char* launch_scale_aligned(const float* input, float* output, int64_t count,
                                  float factor, void* stream) {
   const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+    return reinterpret_cast<std::uintptr_t>(pointer) % alignof(Floats) == 0;
   };
   const bool vectorized = count % kWidth == 0 && aligned(input) && aligned(output);
   const auto launch = vectorized ? launch_scale_unaligned : launch_scale;
@@ -141,9 +156,6 @@ const char* launch_column_sums(const float* input, int64_t rows, int64_t columns
 // [/fixed]
 
 #if defined(__HIPCC__) || defined(__CUDACC__)  // the emulator has no queue, no atomics
-#if defined(__HIPCC__)
-#define cudaDeviceSynchronize hipDeviceSynchronize
-#endif
 
 const char* launch_scale_by_and_wait(const float* input, float* output, int64_t count,
                                      const float* factor, void* stream) {
