@@ -5,7 +5,8 @@ While you edit an operator, PyTorch can compile it without ``pip install``.
 :func:`torch.utils.cpp_extension.load` compiles the sources you name, loads the library,
 and next time compiles only what changed.
 
-It needs torch, ninja, a C++ compiler, and a clone of the repository with opbook built.
+It needs torch, ninja, a C++ compiler, and a clone of the repository, whose starter it
+compiles.
 
 .. topics:: 44
 """
@@ -21,14 +22,9 @@ from pathlib import Path
 import torch
 from torch.utils import cpp_extension
 
-SOURCES = Path(sys.argv[0]).resolve().parents[1] / "csrc" / "rms_norm"
+SOURCES = Path(sys.argv[0]).resolve().parents[1] / "starter" / "cpp" / "csrc"
 if not SOURCES.is_dir():
-    print("skipped: needs csrc/rms_norm: run it in examples_src/ of a clone")
-    sys.exit(77)
-try:
-    from opbook import rms_norm, runs_on_gpu, toolchain
-except ImportError as error:
-    print(f"skipped: needs opbook, built in a clone of its repository: {error}")
+    print("skipped: needs starter/cpp/csrc: run it in examples_src/ of a clone")
     sys.exit(77)
 
 # %%
@@ -41,23 +37,24 @@ if not cpp_extension.is_ninja_available():
     sys.exit(77)
 
 # %%
-# Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` files
-# join in, and ``USE_CUDA`` makes the C++ file register their launchers.
+# Without a GPU, the C++ file alone makes the CPU operator. With one, the ``.cu`` file
+# joins in, and ``USE_CUDA`` makes the C++ file register its launchers.
 
-gpu = runs_on_gpu() and (toolchain.find("nvcc") or toolchain.find("hipcc"))
+toolkit = cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME
+gpu = torch.cuda.is_available() and toolkit is not None
 device = "cuda" if gpu else "cpu"
-sources = sorted(SOURCES.glob("*.cpp")) + (sorted(SOURCES.glob("*.cu")) if gpu else [])
+sources = [SOURCES / "swiglu_op.cpp"] + ([SOURCES / "swiglu.cu"] if gpu else [])
 print(device, [source.name for source in sources])
 
 # %%
-# The installed package has registered ``opbook::rms_norm`` already, and a name can be
-# registered only once per process. These flags rename the C++ namespace, and with it
-# the operator's, so that your edit runs beside the installed version.
+# An installed package has registered its operators already, and a name can be
+# registered only once per process. This flag renames the C++ namespace, and with it the
+# operator's, so that your edit runs beside the installed version.
 
 flags = [
     "-O3",
     "-std=c++20",
-    "-Dopbook=opbook_jit",
+    "-Dstarter=starter_jit",
     "-DTORCH_TARGET_VERSION=0x020b000000000000",
 ]
 flags += ["-DUSE_CUDA"] if gpu else []
@@ -67,7 +64,7 @@ flags += ["-DUSE_CUDA"] if gpu else []
 # two checkouts share it, a build that was killed leaves a lock in it, and whatever
 # library lies there is loaded and run. A private folder avoids all three.
 
-cache = tempfile.TemporaryDirectory(prefix="opbook-")
+cache = tempfile.TemporaryDirectory(prefix="starter-")
 
 # PyTorch 2.13 runs the compiler through ccache where it is installed. A second run of
 # this script would then show how long ccache takes.
@@ -78,7 +75,7 @@ def load() -> float:
     """Build what is out of date and load the library; return the seconds it took."""
     start = time.perf_counter()
     cpp_extension.load(
-        name="opbook_jit",
+        name="starter_jit",
         sources=[str(source) for source in sources],
         extra_cflags=flags,
         extra_cuda_cflags=flags,
@@ -93,13 +90,11 @@ print(f"cold: {load():.2f} s")
 # %%
 # The operator is there, and computes what eager PyTorch computes.
 
-input = torch.randn(512, 4096, device=device)
-weight = torch.randn(4096, device=device)
-output = torch.ops.opbook_jit.rms_norm(input, weight)
-expected = torch.nn.functional.rms_norm(input, (4096,), weight)
-torch.testing.assert_close(output, expected)
-torch.testing.assert_close(output, rms_norm(input, weight))
-print(torch.ops.opbook_jit.rms_norm.default._schema)
+gate, up = torch.randn(2, 512, 4096, device=device)
+output = torch.ops.starter_jit.swiglu(gate, up)
+expected = torch.nn.functional.silu(gate) * up
+torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+print(torch.ops.starter_jit.swiglu.default._schema)
 
 # %%
 # The cache holds the build file, the objects with a record of the headers each one was

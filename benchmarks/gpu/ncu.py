@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from opbook import toolchain
+import nvcc
 
 
 def counted(
@@ -27,13 +27,11 @@ def counted(
     Returns:
         For each launch its metrics, and the kernel's name under ``Kernel Name``.
     """
-    ncu = toolchain.find("ncu")
-    if ncu is None:
-        sys.exit("ncu not found: install Nsight Compute")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "ncu.csv")
-        command = [ncu, "--kernel-name", f"regex:{kernels}", "--clock-control", "none"]
-        command += ["--metrics", ",".join(metrics), "--csv", "--print-units", "base"]
+        command = [nvcc.path("ncu"), "--kernel-name", f"regex:{kernels}"]
+        command += ["--clock-control", "none", "--metrics", ",".join(metrics)]
+        command += ["--csv", "--print-units", "base"]
         command += [*options, "--log-file", str(log)]
         command += [sys.executable, script, "launch"]
         done = subprocess.run(command, capture_output=True, text=True)

@@ -1,7 +1,9 @@
 """Find nvcc, compile a CUDA file and load its launchers."""
 
 import ctypes
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,16 +12,14 @@ from pathlib import Path
 
 import torch
 
-from opbook import toolchain
-
 BF16 = "IN3c108BFloat16E"  # how a name says <c10::BFloat16>
 
 
 def path(name: str = "nvcc") -> str:
     """A program of the CUDA toolkit; the script ends where it is missing."""
-    return toolchain.find(name) or sys.exit(
-        f"{name} not found: install the CUDA toolkit"
-    )
+    toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    found = shutil.which(name) or shutil.which(f"{toolkit}/bin/{name}")
+    return found or sys.exit(f"{name} not found: install the CUDA toolkit")
 
 
 def library(source: Path, folder: Path, *options: str) -> Path:
@@ -48,17 +48,18 @@ class LaunchError(RuntimeError):
 
 
 def launchers(library: Path) -> dict[str, Callable]:
-    """The functions opbook::launch_NAME of a library, by NAME; of a template, for bf16.
+    """The functions of a library that are launch_NAME in a namespace, by NAME.
 
-    Each takes what the C++ function takes, a tensor for a pointer and the stream by
-    name, and raises :class:`LaunchError` for what the function returns.
+    Of a template it is the one for bf16. Each takes what the C++ function takes, a
+    tensor for a pointer and the stream by name, and raises :class:`LaunchError` for
+    what the function returns.
 
     C++ puts the types of a function's arguments into its name, so ``nm`` is asked.
     """
     command = ["nm", "-D", "--defined-only", library]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     loaded, found = ctypes.CDLL(library), {}
-    launcher = rf"_ZN6opbook\d+launch_([a-z0-9_]+)(?:{BF16})?E\w+"
+    launcher = rf"_ZN\d+[a-z]+\d+launch_([a-z0-9_]+)(?:{BF16})?E\w+"
     for mangled in re.finditer(launcher, names):
         function = loaded[mangled[0]]
         function.restype = ctypes.c_char_p

@@ -17,7 +17,6 @@ from pathlib import Path
 import clock
 import contenders
 import torch
-from clock import speed
 
 TOLERANCE = 2.0  # units in the last place of the largest value
 
@@ -51,7 +50,7 @@ class Report:
             try:
                 call = make(get())
                 errors[name] = error(call(), reference)
-                speed.one_call(call)  # raises for a launch that no flush hides
+                clock.one_call(call)  # raises for a launch that no flush hides
             except Exception as problem:  # a peer may fail in any way: name it, go on
                 self.leave_out(problem, **case, contender=name)
                 continue

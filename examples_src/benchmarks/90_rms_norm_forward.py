@@ -102,7 +102,7 @@ charts.behind_table(h200, *EVERY)
 # the call, so the time contains none of Python's work. It does contain a few
 # microseconds that the GPU takes between the two events: a copy of one row shows how
 # many. So ratios of small shapes are nearer to one than those of the kernels. Each call
-# allocates its output, the copy too. The code is in ``benchmarks/gpu/speed.py``.
+# allocates its output, the copy too. The code is in ``benchmarks/gpu/clock.py``.
 #
 # The chart above is by the clean clock, and a dot beyond 100 % does not mean that a
 # kernel moves bytes faster than memory can. A call, the copy too, ends before all that

@@ -71,7 +71,8 @@ charts.time_table(rms_norm, shapes, "forward", "backward")
 # starts and ends, and that differs between two machines of the same kind. So look at
 # kernels side by side in one recording. The first does nothing, and already takes most
 # of the time. The second, ``neg``, reads and writes the same rows, without a weight,
-# and adds nothing up. ``ncu`` takes the time of the kernel alone and says what a warp
+# and adds nothing up. The third is a plain RMSNorm in Triton, with one program for
+# each row. ``ncu`` takes the time of the kernel alone and says what a warp
 # waits for in it:
 #
 # - *memory*: the row and the weight.
@@ -95,5 +96,5 @@ charts.time_table(rms_norm, shapes, "forward", "backward")
 # one, and keeps the last results alive, so that each call writes elsewhere in memory.
 #
 # Nothing is left to overlap: a row waits for memory, then for its sum, once. What can
-# be shortened is the code, and the way to the sum. So few rows have kernels of their
-# own: see :doc:`/explain/the_library_kernel`.
+# be shortened is the code, and the way to the sum. So in the library few rows have
+# kernels of their own: see :doc:`/explain/the_library_kernel`.

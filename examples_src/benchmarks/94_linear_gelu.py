@@ -72,10 +72,10 @@ charts.shares(by_form(backward), "the fastest matrix product")
 charts.ratio_table(linear_gelu)
 
 # %%
-# In the tanh form, the library adds the bias and applies GELU to its sums in the same
-# kernel, and still the layer takes longer than its product. ``ncu`` shows what changed:
-# the number of instructions grows, and the tensor cores, hardly ever idle before, are
-# so more often.
+# In the tanh form, the library calls ``aten::_addmm_activation``, which adds the bias
+# and applies GELU to its sums in the kernel of the product, and still takes longer than
+# the product alone. ``ncu`` shows what changed: the number of instructions grows, and
+# the tensor cores, hardly ever idle before, are so more often.
 #
 # .. recorded:: linear_gelu_ncu
 

@@ -11,7 +11,6 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"))
 import clock  # found through the line above
 import report
-from clock import speed
 
 NAMES = ("first", "second", "third")
 
@@ -20,8 +19,8 @@ NAMES = ("first", "second", "third")
 def log(monkeypatch) -> list[str]:
     """What happens, in words; a flush is one of them."""
     happened = []
-    monkeypatch.setattr(speed, "GPU", False)
-    monkeypatch.setattr(speed, "flush", lambda: happened.append("flush"))
+    monkeypatch.setattr(clock, "GPU", False)
+    monkeypatch.setattr(clock, "flush", lambda: happened.append("flush"))
     return happened
 
 
@@ -50,8 +49,9 @@ def gpu(log, monkeypatch) -> list[str]:
             assert not end.is_start
             return 0.002
 
-    monkeypatch.setattr(speed, "GPU", True)
+    monkeypatch.setattr(clock, "GPU", True)
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     return log
 
 
@@ -66,7 +66,7 @@ def turns_of(log: list[str]) -> list[str]:
 
 
 def test_everybody_has_one_turn_a_round(log):
-    times = speed.in_turns(logged(log), rounds=5)
+    times = clock.in_turns(logged(log), rounds=5)
     assert [len(times[name]) for name in NAMES] == [5, 5, 5]
     turns = iter(turns_of(log))
     for a_round in zip(turns, turns, turns, strict=True):
@@ -74,22 +74,22 @@ def test_everybody_has_one_turn_a_round(log):
 
 
 def test_nobody_always_follows_the_same_one(log):
-    speed.in_turns(logged(log), rounds=20)
+    clock.in_turns(logged(log), rounds=20)
     pairs = set(itertools.pairwise(turns_of(log)))
     assert len({pair for pair in pairs if pair[0] != pair[1]}) == 6
 
 
 def test_a_flush_comes_before_each_call_or_what_is_asked_for(log):
-    speed.in_turns(logged(log), rounds=2)
+    clock.in_turns(logged(log), rounds=2)
     assert set(log[::2]) == {"flush"}
     log.clear()
     own = {name: lambda name=name: log.append(f"before {name}") for name in NAMES}
-    speed.in_turns(logged(log), 2, own)
+    clock.in_turns(logged(log), 2, own)
     assert log[::2] == [f"before {name}" for name in log[1::2]]
 
 
 def test_the_second_clock_finds_a_cache_that_was_written(log, monkeypatch):
-    monkeypatch.setattr(speed, "fill", lambda: log.append("fill"))
+    monkeypatch.setattr(clock, "fill", lambda: log.append("fill"))
     found = clock.take_turns(logged(log), rounds=3)
     assert set(found["first"]) == {"median", "p95", "dirty median", "dirty p95"}
     half = len(log) // 2
@@ -98,7 +98,7 @@ def test_the_second_clock_finds_a_cache_that_was_written(log, monkeypatch):
 
 
 def test_a_call_is_waited_for_before_the_next(gpu):
-    assert speed.one_call(lambda: gpu.append("call"), speed.flush) == 2
+    assert clock.one_call(lambda: gpu.append("call"), clock.flush) == 2
     assert gpu == ["flush", "event", "call", "event", "wait"]
 
 
@@ -107,7 +107,7 @@ def test_a_launch_that_a_flush_does_not_hide_is_taken_again_behind_more(
 ):
     late = iter([True, True, False])
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: next(late))
-    speed.one_call(lambda: gpu.append("call"), speed.flush)
+    clock.one_call(lambda: gpu.append("call"), clock.flush)
     assert gpu.count("call") == 3
     assert gpu.count("flush") == 1 + 2 + 3
 
@@ -115,7 +115,7 @@ def test_a_launch_that_a_flush_does_not_hide_is_taken_again_behind_more(
 def test_a_launch_that_nothing_hides_has_no_time(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: True)
     with pytest.raises(RuntimeError, match="before the call is launched"):
-        speed.one_call(lambda: gpu.append("call"), speed.flush)
+        clock.one_call(lambda: gpu.append("call"), clock.flush)
 
 
 def test_a_contender_whose_launch_nothing_hides_is_left_out_of_the_run(
@@ -124,7 +124,7 @@ def test_a_contender_whose_launch_nothing_hides_is_left_out_of_the_run(
     def make(name: str):
         return lambda: gpu.append(name) or torch.zeros(1)
 
-    monkeypatch.setattr(speed, "flush_buffer", lambda: torch.zeros(1))
+    monkeypatch.setattr(clock, "flush_buffer", lambda: torch.zeros(1))
     monkeypatch.setattr(torch.cuda.Event, "query", lambda event: gpu[-2] == "second")
     table = {name: lambda name=name: name for name in NAMES}
     run = report.Report("toys")
@@ -147,8 +147,8 @@ def test_a_result_lives_until_others_have_their_place(gpu):
         return result
 
     for _ in range(40):
-        speed.one_call(call, speed.flush)
+        clock.one_call(call, clock.flush)
     assert alive() > len(NAMES)
     assert alive() < 40
-    speed.in_turns(logged(gpu), rounds=1)
+    clock.in_turns(logged(gpu), rounds=1)
     assert alive() == 0

@@ -20,7 +20,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-import speed
+import clock
 import torch._functorch.config
 import torch.nn.functional as F
 import triton
@@ -32,7 +32,7 @@ import opbook.triton as ops
 
 BATCH, HEADS = 4, 32
 DIMS, LENGTHS = (64, 128), (1024, 4096, 16384)
-if not speed.GPU:
+if not clock.GPU:
     BATCH, HEADS, DIMS, LENGTHS = 1, 2, (16,), (32, 128)
 MOST_EAGER = 4096  # its scores of 16384 positions are half of the GPU's memory
 WARM_UP, ROUNDS = 2, 9
@@ -43,7 +43,7 @@ NAMES = ("opbook", "flash", "cudnn", "flex", "eager")
 def operands(dim: int, length: int) -> list[Tensor]:
     """Query, key and value; leaves."""
     shape = (BATCH, HEADS, length, dim)
-    options = {"device": speed.DEVICE, "dtype": torch.bfloat16, "requires_grad": True}
+    options = {"device": clock.DEVICE, "dtype": torch.bfloat16, "requires_grad": True}
     return [torch.randn(shape, **options) for _ in range(3)]
 
 
@@ -57,7 +57,7 @@ def sdpa(backend: SDPBackend, causal: bool, *tensors: Tensor) -> Tensor:
 def block_mask(length: int):
     """What FlexAttention calls a causal mask."""
     visible = lambda batch, head, row, column: column <= row  # noqa: E731
-    return create_block_mask(visible, None, None, length, length, device=speed.DEVICE)
+    return create_block_mask(visible, None, None, length, length, device=clock.DEVICE)
 
 
 def flex(causal: bool, *tensors: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def eager(causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The three operators, and a mask."""
     scores = query @ key.mT * query.shape[-1] ** -0.5
     if causal:
-        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=speed.DEVICE)
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=clock.DEVICE)
         scores = scores.masked_fill(~ones.tril(), -torch.inf)
     return scores.softmax(-1) @ value
 
@@ -98,7 +98,7 @@ def call_once(name: str, dim: int, causal: bool, length: int) -> str:
     try:
         output = contenders(causal, length)[name](*tensors)
         torch.autograd.grad(output, tensors, torch.ones_like(output))
-        if speed.GPU:
+        if clock.GPU:
             torch.cuda.synchronize()
     except RuntimeError as error:
         return f"{name}: {str(error).splitlines()[0][:90]}"
@@ -132,8 +132,8 @@ def medians(calls: dict[str, Callable]) -> dict[str, float]:
     times = {name: [] for name in calls}
     for _ in range(WARM_UP + ROUNDS):
         for name, call in calls.items():
-            times[name].append(speed.one_call(call))
-            speed.results.clear()
+            times[name].append(clock.one_call(call))
+            clock.results.clear()
     return {name: statistics.median(t[WARM_UP:]) for name, t in times.items()}
 
 
@@ -166,10 +166,10 @@ def main() -> None:
     # Each gradient is taken many times from one graph, which must keep its tensors.
     torch._functorch.config.donated_buffer = False
     torch._dynamo.config.recompile_limit = 64  # FlexAttention is compiled for each case
-    if speed.GPU:
+    if clock.GPU:
         compile_all()
     cudnn = torch.backends.cudnn.version()
-    print(f"{speed.versions()}, Triton {triton.__version__}, cuDNN {cudnn}")
+    print(f"{clock.versions()}, Triton {triton.__version__}, cuDNN {cudnn}")
     print(f"TFLOP/s, batch {BATCH}, {HEADS} heads; median of {ROUNDS}, cold cache")
     cases = list(itertools.product(DIMS, (False, True), LENGTHS))
     found = {case: measure(*case) for case in cases}

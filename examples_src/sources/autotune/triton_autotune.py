@@ -13,7 +13,7 @@ import torch.nn.functional as F
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-import speed
+import clock
 import triton
 import triton.language as tl
 
@@ -24,17 +24,17 @@ SILU_CONFIGS = [
     triton.Config({"BLOCK": block}, num_warps=warps)
     for block, warps in ((256, 2), (1024, 4), (4096, 8), (8192, 16))
 ]
-COUNTS = (1 << 16, 1 << 20, 1 << 26) if speed.GPU else (1 << 10, 1 << 12, 1 << 13)
+COUNTS = (1 << 16, 1 << 20, 1 << 26) if clock.GPU else (1 << 10, 1 << 12, 1 << 13)
 PRODUCTS = ((16, 4096, 4096), (512, 4096, 4096), (8192, 4096, 4096))
 WIDTH = 1024
 SHAPES = ((16, 4096), (2048, 4096), (16384, 4096), (1024, 32768))
-if not speed.GPU:
+if not clock.GPU:
     PRODUCTS = tuple((m // 128 or 1, n // 64, k // 64) for m, n, k in PRODUCTS)
     WIDTH = 8
     SHAPES = tuple((rows // 1024 or 1, size // 64) for rows, size in SHAPES)
 
 
-@triton.autotune(SILU_CONFIGS if speed.GPU else SILU_CONFIGS[:1], key=["count"])
+@triton.autotune(SILU_CONFIGS if clock.GPU else SILU_CONFIGS[:1], key=["count"])
 @triton.jit
 def silu_kernel(input, output, count, BLOCK: tl.constexpr):
     """Multiply by the sigmoid, one block for each program."""
@@ -47,7 +47,7 @@ def silu_kernel(input, output, count, BLOCK: tl.constexpr):
 
 def tensor(*shape: int) -> torch.Tensor:
     """Random numbers in the dtype of all measurements."""
-    return torch.randn(shape, device=speed.DEVICE, dtype=speed.DTYPE)
+    return torch.randn(shape, device=clock.DEVICE, dtype=clock.DTYPE)
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -84,7 +84,7 @@ def time_configs(
         except triton.runtime.errors.OutOfResources:
             continue  # this GPU has too little shared memory for it
         calls[config_name(config)] = lambda o=options: launch(kernel.fn, o)
-    return speed.medians(calls), chosen
+    return clock.medians(calls), chosen
 
 
 def silu(input: torch.Tensor) -> tuple[Callable, Callable]:
@@ -106,7 +106,7 @@ def product(m: int, n: int, k: int) -> tuple[Callable, Callable]:
     def launch(kernel, options):
         output = a.new_empty(m, n)
         # The interpreter multiplies the bit patterns of bf16.
-        x, y = (a, b) if speed.GPU else (a.float(), b.float())
+        x, y = (a, b) if clock.GPU else (a.float(), b.float())
         tma = prepare_tma(x, y)
         kernel[grid_of(x, y, tma)](
             x, y, None, output, m, bucket_of(m), n, k, *x.stride(), *y.stride(),
@@ -148,14 +148,14 @@ def beside_eager(rows: int, length: int) -> dict[str, dict[str, float]]:
     found = {}
     for name, (eager, ours) in pairs.items():
         equal(ours(), eager())
-        found[name] = speed.medians({"eager": eager, "opbook": ours})
+        found[name] = clock.medians({"eager": eager, "opbook": ours})
     return found
 
 
 def main() -> None:
     """Print two tables of configs and one of operators."""
-    print(f"{speed.versions()}, Triton {triton.__version__}")
-    print(f"microseconds, median of {speed.ROUNDS}, cold cache; * the tuner's choice")
+    print(f"{clock.versions()}, Triton {triton.__version__}")
+    print(f"microseconds, median of {clock.ROUNDS}, cold cache; * the tuner's choice")
     with torch.inference_mode():
         columns = {
             f"{count}": time_configs(

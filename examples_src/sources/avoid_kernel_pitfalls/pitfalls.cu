@@ -2,9 +2,12 @@
 // tests/emulated.py runs it on the CPU.
 #include <torch/headeronly/core/TensorAccessor.h>
 
-#include "../../../csrc/block_sum.h"
+#include "../plain_kernel/block_sum.h"
 
-namespace opbook {
+namespace pitfalls {
+
+using namespace plain;
+constexpr int kMaxThreads = 1024;
 
 // ---- A loop that waits for the thread's turn
 
@@ -32,14 +35,14 @@ __global__ void twice_stride_kernel(const float* input, float* output,
 
 const char* launch_twice_serial(const float* input, float* output, int64_t rows,
                                 int64_t columns, void* stream) {
-  twice_serial_kernel<<<rows, kMaxThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  twice_serial_kernel<<<rows, kMaxThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       input, output, columns);
   return launch_error();
 }
 
 const char* launch_twice_stride(const float* input, float* output, int64_t rows,
                                 int64_t columns, void* stream) {
-  twice_stride_kernel<<<rows, kMaxThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  twice_stride_kernel<<<rows, kMaxThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       input, output, columns);
   return launch_error();
 }
@@ -95,34 +98,36 @@ __global__ void sum_finish_kernel(const float* partial, int64_t blocks, float* t
 
 const char* launch_sum_race(const float* input, int64_t count, float* total,
                             int64_t blocks, void* stream) {
-  sum_race_kernel<float*><<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
-      input, count, total);
+  sum_race_kernel<float*>
+      <<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(input, count,
+                                                                      total);
   return launch_error();
 }
 
 const char* launch_sum_volatile(const float* input, int64_t count, float* total,
                                 int64_t blocks, void* stream) {
   sum_race_kernel<volatile float*>
-      <<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, count,
-                                                                     total);
+      <<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(input, count,
+                                                                      total);
   return launch_error();
 }
 
 const char* launch_sum_no_barriers(const float* input, int64_t count, float* partial,
                                    float* total, int64_t blocks, void* stream) {
   sum_shared_kernel<false>
-      <<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(input, count,
-                                                                     partial);
-  sum_finish_kernel<<<1, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+      <<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(input, count,
+                                                                      partial);
+  sum_finish_kernel<<<1, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       partial, blocks, total);
   return launch_error();
 }
 
 const char* launch_sum_barriers(const float* input, int64_t count, float* partial,
                                 float* total, int64_t blocks, void* stream) {
-  sum_shared_kernel<true><<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
-      input, count, partial);
-  sum_finish_kernel<<<1, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  sum_shared_kernel<true>
+      <<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(input, count,
+                                                                      partial);
+  sum_finish_kernel<<<1, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       partial, blocks, total);
   return launch_error();
 }
@@ -140,7 +145,7 @@ __global__ void sum_atomic_kernel(const float* input, int64_t count, float* tota
 
 const char* launch_sum_atomic(const float* input, int64_t count, float* total,
                               int64_t blocks, void* stream) {
-  sum_atomic_kernel<<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  sum_atomic_kernel<<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       input, count, total);
   return launch_error();
 }
@@ -182,7 +187,7 @@ template <typename index_t>
 const char* row_sums(const float* input, int64_t rows, int64_t columns,
                      int64_t row_stride, float* output, void* stream) {
   const int64_t sizes[] = {rows, columns}, strides[] = {row_stride, 1};
-  row_sums_kernel<index_t><<<rows, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  row_sums_kernel<index_t><<<rows, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       Matrix<index_t>(input, sizes, strides), output);
   return launch_error();
 }
@@ -201,9 +206,9 @@ const char* launch_row_sums_thread(const float* input, int64_t rows, int64_t col
                                    int64_t row_stride, float* output, void* stream) {
   const int64_t sizes[] = {rows, columns}, strides[] = {row_stride, 1};
   const int64_t blocks = (rows + kSumThreads - 1) / kSumThreads;
-  row_sums_thread_kernel<<<blocks, kSumThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  row_sums_thread_kernel<<<blocks, kSumThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       Matrix<int64_t>(input, sizes, strides), output);
   return launch_error();
 }
 
-}  // namespace opbook
+}  // namespace pitfalls

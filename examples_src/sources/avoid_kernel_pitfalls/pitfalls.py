@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def launch(name: str, *arguments: torch.Tensor | int) -> None:
-    """Call opbook::launch_`name` on the current stream."""
+    """Call launch_`name` on the current stream."""
     stream = torch.cuda.current_stream().cuda_stream
     launchers[name](*arguments, stream=stream)
 

@@ -13,7 +13,7 @@ int main() {
   for (int call = 0; call < calls; ++call) {
     const uint64_t key = any(), low = any(), high = any();
     at::Philox4_32 engine(key, high, low);
-    const opbook::Words words = opbook::philox(key, low, high);
+    const draw::Words words = draw::philox(key, low, high);
     for (const uint32_t word : words.at) wrong += word != engine();
   }
   std::printf("%d calls, %ld words differ\n", calls, static_cast<long>(wrong));

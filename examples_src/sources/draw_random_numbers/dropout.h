@@ -2,9 +2,11 @@
 // clang and a C++ compiler compile this file.
 #pragma once
 
-#include "../../../csrc/vectors.h"
+#include "../../../starter/cpp/csrc/vectors.h"
 
-namespace opbook {
+namespace draw {
+
+using namespace starter;
 
 constexpr int kWords = 4;  // of 32 bits, that one call of philox makes
 
@@ -16,7 +18,7 @@ struct Words {
 // Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011):
 // ten rounds mix a key and a counter of 128 bits into four words. Nothing is kept from
 // one call to the next, so every thread can make the words of its own elements.
-OPBOOK_HOST_DEVICE inline Words philox(uint64_t key, uint64_t low, uint64_t high) {
+STARTER_HOST_DEVICE inline Words philox(uint64_t key, uint64_t low, uint64_t high) {
   uint32_t x0 = low, x1 = low >> 32, x2 = high, x3 = high >> 32;
   uint32_t key0 = key, key1 = key >> 32;
   for (int round = 0; round < 10; ++round) {
@@ -32,7 +34,7 @@ OPBOOK_HOST_DEVICE inline Words philox(uint64_t key, uint64_t low, uint64_t high
 // [group]
 // The state is a seed and an offset, which counts words, as in PyTorch's generators.
 // Four neighbours have the words of one call, which their group's number chooses.
-OPBOOK_HOST_DEVICE inline Words words_of(const int64_t* state, int64_t group) {
+STARTER_HOST_DEVICE inline Words words_of(const int64_t* state, int64_t group) {
   return philox(state[0], static_cast<uint64_t>(state[1]) / kWords, group);
 }
 
@@ -41,8 +43,8 @@ struct Rate {
   explicit Rate(double p) : limit(p * 4294967296.0), scale(p < 1 ? 1 / (1 - p) : 0) {}
 
   template <typename T>
-  OPBOOK_HOST_DEVICE T apply(T value, uint32_t word) const {
-    using acc_t = accumulate_t<T>;
+  STARTER_HOST_DEVICE T apply(T value, uint32_t word) const {
+    using acc_t = compute_t<T>;
     if (word < limit) return T(0);
     return static_cast<T>(static_cast<acc_t>(value) * static_cast<acc_t>(scale));
   }
@@ -52,8 +54,8 @@ struct Rate {
 };
 
 template <typename T>
-OPBOOK_HOST_DEVICE void drop_group(const T* input, T* output, int64_t count, Rate rate,
-                                   Words words) {
+STARTER_HOST_DEVICE void drop_group(const T* input, T* output, int64_t count, Rate rate,
+                                    Words words) {
 #pragma unroll  // so that the words stay in registers
   for (int i = 0; i < kWords; ++i) {
     if (i < count) output[i] = rate.apply(input[i], words.at[i]);
@@ -66,7 +68,7 @@ template <typename T>
 const char* launch_dropout(const T* input, T* output, int64_t count, Rate rate,
                            const int64_t* state, void* stream);
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(STARTER_GPU)
 
 // [kernel] each thread takes the groups that are a grid apart
 template <bool kAligned, typename T>
@@ -90,6 +92,6 @@ __global__ void dropout_kernel(const T* input, T* output, int64_t count, Rate ra
 }
 // [/kernel]
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // STARTER_GPU
 
-}  // namespace opbook
+}  // namespace draw

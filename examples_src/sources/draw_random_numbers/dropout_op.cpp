@@ -1,8 +1,8 @@
 // draw::dropout for PyTorch: schema, checks, CPU kernel, and the call of the launcher.
-#include "../../../csrc/tensors.h"
+#include "../../../starter/cpp/csrc/tensors.h"
 #include "dropout.h"
 
-namespace opbook {
+namespace draw {
 namespace {
 
 constexpr auto kName = "draw::dropout";
@@ -42,23 +42,22 @@ struct Gpu : GpuOf {
 // backward, however the gradient lies in memory.
 template <typename Device>
 Tensor dropout(const Tensor& input, double p, const Tensor& state) {
-  check_floating(kName, input);
-  check_same_device(kName, "state", state, input);
-  OPBOOK_CHECK(0 <= p && p <= 1, kName, "expected p between 0 and 1, but got ", p);
-  OPBOOK_CHECK(state.scalar_type() == ScalarType::Long && state.numel() == 2 &&
-                   state.is_contiguous(),
-               kName, "expected state to be two contiguous int64, but got ",
-               state.scalar_type(), " of shape ", shape_of(state));
+  STD_TORCH_CHECK(0 <= p && p <= 1, kName, ": expected p between 0 and 1, but got ", p);
+  STD_TORCH_CHECK(state.device() == input.device(), kName,
+                  ": expected state on the device of input");
+  STD_TORCH_CHECK(state.scalar_type() == ScalarType::Long && state.numel() == 2 &&
+                      state.is_contiguous(),
+                  kName, ": expected state to be two contiguous int64, but got ",
+                  state.scalar_type(), " of shape ", shape_of(state));
   const Device device(input);
-  const Tensor source = contiguous(kName, input);
-  Tensor output = new_empty(kName, input, input.sizes());
-  if (input.numel() == 0) return output;
-  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
-                    device.dropout(data_of<scalar_t>(source),
-                                   mutable_data_of<scalar_t>(output), input.numel(),
-                                   Rate(p), data_of<int64_t>(state));
-                  }),
-                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  const Tensor source = torch::stable::contiguous(input);
+  const Tensor output = torch::stable::new_empty(input, input.sizes());
+  with_type_of(kName, "input", input, [&](auto zero) {
+    using T = decltype(zero);
+    if (input.numel() == 0) return;
+    device.dropout(data_of<const T>(source), data_of<T>(output), input.numel(), Rate(p),
+                   data_of<const int64_t>(state));
+  });
   return output;
 }
 // [/run]
@@ -79,4 +78,4 @@ STABLE_TORCH_LIBRARY_IMPL(draw, CUDA, m) {
 #endif
 // [/register]
 
-}  // namespace opbook
+}  // namespace draw

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import clock
 import dropout as draw
 import nvcc
-import speed
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -184,7 +184,7 @@ def times() -> None:
             torch.autograd.grad, output, x, grad, retain_graph=True
         )
     kept = {name: saved_megabytes(way, x) for name, way in ways.items()}
-    there, back = (speed.medians(calls, ROUNDS) for calls in (forward, backward))
+    there, back = (clock.medians(calls, ROUNDS) for calls in (forward, backward))
     print(f"{'':20}{'forward':>10}{'backward':>10}{'saved MiB':>11}")
     print(f"{'copy':20}{there['copy']:10.1f}")
     for name in ways:
@@ -194,7 +194,7 @@ def times() -> None:
 def main() -> None:
     """Compile, compare, and time."""
     build()
-    print(speed.versions())
+    print(clock.versions())
     print("the CPU and the GPU have one mask:", of_one_mask())
     print("reserve and torch.rand share a stream:", of_one_stream())
     ways = {**WAYS, "no generator=": by_inductor}

@@ -13,7 +13,7 @@ COUNT = 1024
 def build() -> ctypes.CDLL:
     """Compile the launcher for the GPU of this machine."""
     source, folder = Path(__file__).with_suffix(".cu"), Path(tempfile.mkdtemp())
-    loaded = ctypes.CDLL(str(nvcc.library(source, folder, "-Icsrc")))
+    loaded = ctypes.CDLL(str(nvcc.library(source, folder)))
     loaded.negate.restype = ctypes.c_char_p
     return loaded
 

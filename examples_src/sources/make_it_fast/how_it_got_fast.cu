@@ -1,19 +1,22 @@
 // RMSNorm of bf16 rows, from the naive kernel to one that keeps up with a copy, one
 // change at a time. nvcc and HIP's clang compile this file, and tests/emulated.py runs
 // it on the CPU. Rows are contiguous; a row has up to 16384 elements, a multiple of 8.
-#include <cmath>
+#include "../plain_kernel/block_sum.h"
 
-#include "../../../csrc/block_sum.h"
-#include "../../../csrc/l2_cache.h"
+namespace fast {
 
-namespace opbook {
-
+using namespace plain;
 using bf16 = c10::BFloat16;
 
 constexpr int kRowsABlock = 128;  // of the first version, whose threads have a row each
 constexpr int kThreads = 512;     // that share a row, until version 6
 constexpr int kVectors = 4;       // of a thread, from version 6 on
 constexpr int kWidth = kVectorBytes / sizeof(bf16);
+#if defined(__HIP__)
+constexpr int kWidestWarp = 64;  // host code knows no chip
+#else
+constexpr int kWidestWarp = 32;
+#endif
 constexpr int kMaxHidden = kThreads * kVectors * kWidth;
 
 __device__ inline float reciprocal_rms(float sum_of_squares, int hidden, float eps) {
@@ -112,6 +115,27 @@ __global__ void __launch_bounds__(kThreads)
 }
 // [/wide]
 
+// [hint]
+// Stores 16 bytes. If kKeep, NVIDIA's L2 cache gives them up last.
+template <bool kKeep>
+__device__ inline void write(Vector8* to, Vector8 vector) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (kKeep) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    uint32_t word[4];
+    __builtin_memcpy(word, &vector, sizeof(vector));
+    asm volatile(
+        "st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
+        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]), "l"(policy)
+        : "memory");
+    return;
+  }
+#endif
+  *to = vector;
+}
+// [/hint]
+
 // [registers]
 // A thread has kKept vectors, a block apart, and a block's threads have the whole row.
 // kKeepResults is the last step.
@@ -124,7 +148,6 @@ __global__ void __launch_bounds__(kThreads)
   const auto* weight = reinterpret_cast<const Vector8*>(w);
   auto* y_row = reinterpret_cast<Vector8*>(y + row);
   const int vectors = hidden / kWidth;
-  const L2Cache l2(kKeepResults ? Keep::kResults : Keep::kAny);
 
   Vector8 kept[kKept];
 #pragma unroll
@@ -141,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) l2.store(y_row + i, scaled(kept[k], scale, weight[i]));
+    if (i < vectors) write<kKeepResults>(y_row + i, scaled(kept[k], scale, weight[i]));
   }
 }
 // [/registers]
@@ -155,7 +178,7 @@ struct Launch {
 // As many threads as have `kVectors` vectors each, in whole warps of the widest kind.
 inline int threads_of_row(int vectors) {
   const int wanted = (vectors + kVectors - 1) / kVectors;
-  return (wanted + kMaxWarpSize - 1) / kMaxWarpSize * kMaxWarpSize;
+  return (wanted + kWidestWarp - 1) / kWidestWarp * kWidestWarp;
 }
 
 inline Launch version_of(int version, int64_t rows, int hidden) {
@@ -179,7 +202,7 @@ inline Launch version_of(int version, int64_t rows, int hidden) {
     case 7:
       return {row_in_registers<kVectors, true>, rows, threads_of_row(vectors)};
     default:
-      return {nothing, 1, kMaxWarpSize};
+      return {nothing, 1, kWidestWarp};
   }
 }
 
@@ -190,26 +213,26 @@ const char* launch_version(int version, const bf16* x, const bf16* w, bf16* y,
   }
   const Launch with = version_of(version, rows, hidden);
   const auto kernel = with.kernel;
-  kernel<<<with.blocks, with.threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  kernel<<<with.blocks, with.threads, 0, static_cast<cudaStream_t>(stream)>>>(
       x, w, y, rows, hidden, eps);
   return launch_error();
 }
 
-}  // namespace opbook
+}  // namespace fast
 
 // What how_it_got_fast.py calls.
 extern "C" const char* launch(int version, const void* x, const void* w, void* y,
                               int64_t rows, int64_t hidden, float eps, void* stream) {
-  using opbook::bf16;
-  return opbook::launch_version(version, static_cast<const bf16*>(x),
-                                static_cast<const bf16*>(w), static_cast<bf16*>(y),
-                                rows, hidden, eps, stream);
+  using fast::bf16;
+  return fast::launch_version(version, static_cast<const bf16*>(x),
+                              static_cast<const bf16*>(w), static_cast<bf16*>(y), rows,
+                              hidden, eps, stream);
 }
 
 #if !defined(__HIP__)
 // Blocks that one multiprocessor holds at once; negative is an error of the runtime.
 extern "C" int resident_blocks(int version, int64_t rows, int64_t hidden) {
-  const auto with = opbook::version_of(version, rows, static_cast<int>(hidden));
+  const auto with = fast::version_of(version, rows, static_cast<int>(hidden));
   int blocks = 0;
   const auto status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
       &blocks, with.kernel, with.threads, 0);

@@ -14,10 +14,8 @@ from statistics import median, quantiles
 import ncu
 import nvcc
 import torch
-from speed import flush, flush_buffer, in_turns, medians
+from clock import flush, flush_buffer, in_turns, medians
 from torch import Tensor
-
-import opbook
 
 SOURCE = Path(__file__).resolve().with_suffix(".cu")
 LIBRARY = SOURCE.parents[3] / "build" / "how_it_got_fast.so"
@@ -29,12 +27,11 @@ NAMES = {
     5: "kept in registers",
     6: "4 vectors a thread",
     7: "kept in L2",
-    8: "opbook.rms_norm",
 }
-NOTHING, OURS, OPERATOR = 0, range(1, 8), 8
+NOTHING = 0
 SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
 ROWS_A_BLOCK = {1: 128}  # of the others: 1
-FOLLOWED = (6, 7, 8)  # is what the last steps gain lost to who comes next?
+FOLLOWED = (6, 7)  # is what the last step gains lost to who comes next?
 EPS = 1e-6
 ROUNDS = 61
 HEADS = (
@@ -61,9 +58,7 @@ def load() -> ctypes.CDLL:
 
 
 def run(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor, y: Tensor):
-    """Normalize the rows of x, on the current stream; the operator allocates its y."""
-    if version == OPERATOR:
-        return opbook.rms_norm(x, weight, EPS)
+    """Normalize the rows of x, on the current stream."""
     stream = torch.cuda.current_stream().cuda_stream
     pointers = (tensor.data_ptr() for tensor in (x, weight, y))
     error = library.launch(version, *pointers, *x.shape, EPS, stream)
@@ -108,7 +103,7 @@ def alone(library, x, weight, y) -> dict[int, float]:
         flush()
         a_block(version, 0)
 
-    versions = (NOTHING, *OURS)
+    versions = (NOTHING, *NAMES)
     times = in_turns(
         {version: partial(a_block, version, 1) for version in versions},
         ROUNDS,
@@ -167,14 +162,13 @@ def report(library: ctypes.CDLL, shape: tuple[int, int]) -> None:
     for heads in HEADS:
         print(f"{'':20}" + "".join(f"{head:>10}" for head in heads))
     for version, name in NAMES.items():
-        at_once, block, guess = "-", "-", copy  # of the operator: the bytes alone
-        if version in OURS:
-            at_once = rows_at_once(library, version, shape)
-            block = f"{short[version]:.1f}"
-            guess = predicted(copy, nothing, short[version], shape[0] / at_once)
+        at_once = rows_at_once(library, version, shape)
+        guess = predicted(copy, nothing, short[version], shape[0] / at_once)
         middle, late = median(times[version]), quantiles(times[version], n=20)[-1]
-        print(f"{version} {name:18}{at_once:>10}{block:>10}{guess:10.1f}", end="")
-        print(f"{middle:10.1f}{late:10.1f}{copy / middle:10.0%}{errors[version]:10.1e}")
+        shown = (short[version], guess, middle, late)
+        print(f"{version} {name:18}{at_once:10}", end="")
+        print("".join(f"{time:10.1f}" for time in shown), end="")
+        print(f"{copy / middle:10.0%}{errors[version]:10.1e}")
     to, another = torch.empty_like(x), torch.randn_like(x)
     for what, other in {"the result": None, "another tensor": another}.items():
         pairs = {each: followed(calls[each], to, other) for each in FOLLOWED}
@@ -222,7 +216,7 @@ COLUMNS = {
     ("memory", "wait"): lambda m: f"{m['memory']:.1f}",
     ("barrier", "wait"): lambda m: f"{m['barrier']:.1f}",
 }
-KERNELS = "thread_a_row|block_a_row|wide_loads|row_in_registers|rms_norm.*"
+KERNELS = "thread_a_row|block_a_row|wide_loads|row_in_registers"
 
 
 def launch_each() -> None:
@@ -272,7 +266,7 @@ def count() -> None:
     read = METRICS["read"]
     found = second_launches([read], "--cache-control", "none")
     megabytes = (f"{each[read] / 1e6:.0f}" for each in found)
-    print("\nread, MB, if the flush alone clears the cache, 1 to 8:", *megabytes)
+    print("\nread, MB, if the flush alone clears the cache, 1 to 7:", *megabytes)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import speed
+import clock
 import torch
 from patch import patch
 from torch import Tensor, nn
@@ -149,6 +149,6 @@ def compare(size: Size) -> None:
 
 
 if __name__ == "__main__":
-    print(speed.versions())
+    print(clock.versions())
     for size in SIZES:
         compare(size)

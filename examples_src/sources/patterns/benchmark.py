@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-import speed
+import clock
 import torch
 import torch.nn.functional as F
 import triton
@@ -122,7 +122,7 @@ def clocks() -> None:
         "events": warm,
         "cudagraph": do_bench_cudagraph,
         "do_bench": lambda call: do_bench(call, return_mode="median"),
-        "speed.py": lambda call: speed.medians({"": call})[""] / 1e3,
+        "clock.py": lambda call: clock.medians({"": call})[""] / 1e3,
     }
     print(f"{'microseconds':>12}" + "".join(f"{name:>11}" for name in CLOCKS))
     for power in (16, 20, 26):

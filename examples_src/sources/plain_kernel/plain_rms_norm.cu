@@ -1,8 +1,8 @@
 // RMSNorm and its gradients with plain kernels. nvcc and HIP's clang compile this file,
 // and tests/emulated.py runs it on the CPU. All matrices are contiguous.
-#include "../../../csrc/block_sum.h"
+#include "block_sum.h"
 
-namespace opbook {
+namespace plain {
 
 constexpr int kThreads = 256;
 
@@ -63,7 +63,7 @@ template <typename T>
 const char* launch_plain_rms_norm(const T* x, const T* weight, T* y, float* rrms,
                                   int64_t rows, int64_t hidden, float eps,
                                   void* stream) {
-  plain_rms_norm<T><<<rows, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  plain_rms_norm<T><<<rows, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       x, weight, y, rrms, hidden, eps);
   return launch_error();
 }
@@ -73,7 +73,7 @@ template <typename T>
 const char* launch_plain_gradients(const T* grad, const T* x, const T* weight,
                                    const float* rrms, T* grad_x, T* grad_weight,
                                    int64_t rows, int64_t hidden, void* stream) {
-  const auto on = static_cast<gpuStream_t>(stream);
+  const auto on = static_cast<cudaStream_t>(stream);
   plain_input_gradient<T>
       <<<rows, kThreads, 0, on>>>(grad, x, weight, rrms, grad_x, hidden);
   const int64_t columns = blocks_for(hidden, kThreads);
@@ -82,13 +82,13 @@ const char* launch_plain_gradients(const T* grad, const T* x, const T* weight,
   return launch_error();
 }
 
-#define OPBOOK_INSTANTIATE(T)                                                         \
+#define INSTANTIATE(T)                                                                \
   template const char* launch_plain_rms_norm(const T*, const T*, T*, float*, int64_t, \
                                              int64_t, float, void*);                  \
   template const char* launch_plain_gradients(                                        \
       const T*, const T*, const T*, const float*, T*, T*, int64_t, int64_t, void*)
-OPBOOK_INSTANTIATE(c10::BFloat16);
-OPBOOK_INSTANTIATE(float);
-#undef OPBOOK_INSTANTIATE
+INSTANTIATE(c10::BFloat16);
+INSTANTIATE(float);
+#undef INSTANTIATE
 
-}  // namespace opbook
+}  // namespace plain

@@ -9,17 +9,16 @@ from functools import partial
 from itertools import chain
 from statistics import median, quantiles
 
+import clock
 import ncu
-import speed
+import norm
 import torch
-
-import opbook
 
 ROWS, HIDDEN = (1, 16, 64), 4096
 LAUNCHES = 5  # of each call under ncu
 PLACES = 8  # of the same call in a turn
 TURNS = 301
-KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm.*kernel"
+KERNELS = "spin_kernel|vectorized_elementwise_kernel|rms_norm_kernel"
 TIME = "gpu__time_duration.sum"
 # Warps that issue nothing, per instruction issued, by the reason. They add up to ALL.
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -39,7 +38,7 @@ def calls(rows: int) -> dict[str, Callable]:
     return {
         "empty": partial(torch.cuda._sleep, 0),
         "neg": partial(torch.neg, x),
-        "rms_norm": partial(opbook.rms_norm, x, weight),
+        "rms_norm": partial(norm.rms_norm, x, weight),
     }
 
 
@@ -71,10 +70,10 @@ def queued(call: Callable) -> list[float]:
     """Microseconds of one call at each place of a turn; nobody waits for one."""
     pairs = []
     for _ in range(PLACES):
-        speed.flush()
+        clock.flush()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        speed.results.append(call())
+        clock.results.append(call())
         end.record()
         pairs.append((start, end))
     torch.cuda.synchronize()
@@ -83,21 +82,21 @@ def queued(call: Callable) -> list[float]:
 
 def waited_for(call: Callable) -> list[float]:
     """The same, if Python waits for each call before it launches the next."""
-    return [speed.one_call(call) for _ in range(PLACES)]
+    return [clock.one_call(call) for _ in range(PLACES)]
 
 
 def print_places() -> None:
     """The time of each place of a turn, if Python queues it, and if it waits."""
     call = calls(ROWS[1])["rms_norm"]
     turns = {queued: [], waited_for: []}
-    for _ in range(speed.WARM_UP + TURNS):  # alternating: a busy moment hits both
+    for _ in range(clock.WARM_UP + TURNS):  # alternating: a busy moment hits both
         for one_turn, found in turns.items():
             found.append(one_turn(call))
     print(f"\nevents, us: rms_norm of {ROWS[1]} rows, at each place of a turn")
     places = "".join(f"{place:6}" for place in range(1, PLACES + 1))
     print(f"{'':12}{places}   95 % below")
     for one_turn, found in turns.items():
-        times = list(zip(*found[speed.WARM_UP :], strict=True))
+        times = list(zip(*found[clock.WARM_UP :], strict=True))
         medians = "".join(f"{median(each):6.2f}" for each in times)
         late = quantiles(list(chain(*times)), n=20)[-1]
         name = one_turn.__name__.replace("_", " ")
@@ -107,10 +106,10 @@ def print_places() -> None:
 def main() -> None:
     """Print a line for each call, and one for each way to queue one call."""
     with torch.inference_mode():
-        times = {rows: speed.medians(calls(rows), TURNS) for rows in ROWS}
+        times = {rows: clock.medians(calls(rows), TURNS) for rows in ROWS}
     count = LAUNCHES * sum(map(len, times.values()))
     launches = iter(ncu.counted(__file__, KERNELS, METRICS, count))
-    print(f"{speed.versions()}, rows of {HIDDEN}, cold cache")
+    print(f"{clock.versions()}, rows of {HIDDEN}, cold cache")
     print(f"events: median of {TURNS} times between two events")
     print(
         f"ncu --clock-control none: medians of {LAUNCHES} launches, the kernel's time"

@@ -1,19 +1,28 @@
 // What an operator owes the CUDA runtime, each beside the code that forgets it.
 // nvcc and HIP's clang compile this file, and tests/emulated.py runs part of it on the
 // CPU. The bindings, right and wrong, are in cuda_behaviour.py.
-#include "../../../csrc/vectors.h"
+#include <cstdint>
 
-#if defined(__HIPCC__)
-#define gpuDeviceSynchronize hipDeviceSynchronize
-#elif defined(__CUDACC__)
-#define gpuDeviceSynchronize cudaDeviceSynchronize
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define cudaStream_t hipStream_t
+#define cudaDeviceSynchronize hipDeviceSynchronize
+#define cudaGetLastError hipGetLastError
+#define cudaGetErrorString hipGetErrorString
+#define cudaSuccess hipSuccess
 #endif
 
-namespace opbook {
+namespace behaviour {
 
 constexpr int64_t kThreads = 256;
 
 int64_t blocks_for(int64_t count) { return (count + kThreads - 1) / kThreads; }
+
+// Null, or why the last kernel could not be launched.
+const char* launch_error() {
+  const auto status = cudaGetLastError();
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
 
 // ---- Indexes of 32 bits and of 64
 
@@ -30,7 +39,7 @@ __global__ void scale_kernel(const float* input, float* output, int64_t count,
 const char* launch_scale(const float* input, float* output, int64_t count, float factor,
                          void* stream) {
   scale_kernel<int64_t>
-      <<<blocks_for(count), kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+      <<<blocks_for(count), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
           input, output, count, factor);
   return launch_error();
 }
@@ -38,15 +47,17 @@ const char* launch_scale(const float* input, float* output, int64_t count, float
 const char* launch_scale_int(const float* input, float* output, int64_t count,
                              float factor, void* stream) {
   scale_kernel<int>
-      <<<blocks_for(count), kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+      <<<blocks_for(count), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
           input, output, count, factor);
   return launch_error();
 }
 
 // ---- Loads of 16 bytes
 
-constexpr int kWidth = kVectorBytes / sizeof(float);
-using Floats = Vector<float, kWidth>;
+constexpr int kWidth = 4;
+struct alignas(16) Floats {
+  float data[kWidth];
+};
 
 __global__ void scale_vectors_kernel(const Floats* input, Floats* output,
                                      int64_t vectors, float factor) {
@@ -62,7 +73,7 @@ const char* launch_scale_unaligned(const float* input, float* output, int64_t co
                                    float factor, void* stream) {
   const int64_t vectors = count / kWidth;
   scale_vectors_kernel<<<blocks_for(vectors), kThreads, 0,
-                         static_cast<gpuStream_t>(stream)>>>(
+                         static_cast<cudaStream_t>(stream)>>>(
       reinterpret_cast<const Floats*>(input), reinterpret_cast<Floats*>(output),
       vectors, factor);
   return launch_error();
@@ -70,8 +81,10 @@ const char* launch_scale_unaligned(const float* input, float* output, int64_t co
 
 const char* launch_scale_aligned(const float* input, float* output, int64_t count,
                                  float factor, void* stream) {
-  const bool vectorized =
-      count % kWidth == 0 && is_vector_aligned(input) && is_vector_aligned(output);
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % alignof(Floats) == 0;
+  };
+  const bool vectorized = count % kWidth == 0 && aligned(input) && aligned(output);
   const auto launch = vectorized ? launch_scale_unaligned : launch_scale;
   return launch(input, output, count, factor, stream);
 }
@@ -83,7 +96,7 @@ const char* launch_scale_aligned(const float* input, float* output, int64_t coun
 const char* launch_scale_unchecked(const float* input, float* output, int64_t count,
                                    float factor, int64_t threads, void* stream) {
   const int64_t blocks = (count + threads - 1) / threads;
-  scale_kernel<int64_t><<<blocks, threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  scale_kernel<int64_t><<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(
       input, output, count, factor);
   return nullptr;
 }
@@ -91,7 +104,7 @@ const char* launch_scale_unchecked(const float* input, float* output, int64_t co
 const char* launch_scale_checked(const float* input, float* output, int64_t count,
                                  float factor, int64_t threads, void* stream) {
   const int64_t blocks = (count + threads - 1) / threads;
-  scale_kernel<int64_t><<<blocks, threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  scale_kernel<int64_t><<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(
       input, output, count, factor);
   return launch_error();
 }
@@ -107,8 +120,8 @@ __global__ void scale_by_kernel(const float* input, float* output, int64_t count
 
 const char* launch_scale_by(const float* input, float* output, int64_t count,
                             const float* factor, void* stream) {
-  scale_by_kernel<<<blocks_for(count), kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
-      input, output, count, factor);
+  scale_by_kernel<<<blocks_for(count), kThreads, 0,
+                    static_cast<cudaStream_t>(stream)>>>(input, output, count, factor);
   return launch_error();
 }
 
@@ -133,24 +146,24 @@ const char* launch_column_sums(const float* input, int64_t rows, int64_t columns
                                void* stream) {
   const int64_t blocks = blocks_for(columns), chunk = (rows + chunks - 1) / chunks;
   column_sums_kernel<<<dim3(blocks, chunks), kThreads, 0,
-                       static_cast<gpuStream_t>(stream)>>>(input, rows, columns, chunk,
-                                                           partial);
+                       static_cast<cudaStream_t>(stream)>>>(input, rows, columns, chunk,
+                                                            partial);
   if (const char* error = launch_error()) return error;
-  column_sums_kernel<<<blocks, kThreads, 0, static_cast<gpuStream_t>(stream)>>>(
+  column_sums_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       partial, chunks, columns, chunks, sums);
   return launch_error();
 }
 // [/fixed]
 
-#if defined(gpuDeviceSynchronize)  // the emulator has neither a queue nor atomics
+#if defined(__HIPCC__) || defined(__CUDACC__)  // the emulator has no queue, no atomics
 
 const char* launch_scale_by_and_wait(const float* input, float* output, int64_t count,
                                      const float* factor, void* stream) {
   if (const char* error = launch_scale_by(input, output, count, factor, stream)) {
     return error;
   }
-  const auto status = gpuDeviceSynchronize();  // to report errors of the kernel
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+  const auto status = cudaDeviceSynchronize();  // to report errors of the kernel
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 
 // [atomic]
@@ -165,11 +178,11 @@ __global__ void column_sums_atomic_kernel(const float* input, int64_t rows,
 const char* launch_column_sums_atomic(const float* input, int64_t rows, int64_t columns,
                                       float* sums, void* stream) {
   column_sums_atomic_kernel<<<blocks_for(rows * columns), kThreads, 0,
-                              static_cast<gpuStream_t>(stream)>>>(input, rows, columns,
-                                                                  sums);
+                              static_cast<cudaStream_t>(stream)>>>(input, rows, columns,
+                                                                   sums);
   return launch_error();
 }
 
 #endif
 
-}  // namespace opbook
+}  // namespace behaviour

@@ -1,4 +1,4 @@
-"""What an operator owes the CUDA runtime: each rule broken, kept, and kept by opbook.
+"""What an operator owes the CUDA runtime: each rule broken, and kept.
 
     python3 examples_src/sources/prove_cuda_behaviour/cuda_behaviour.py NAME...
 
@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 import nvcc
 import torch
-
-import opbook
 
 HERE = Path(__file__).resolve().parent
 SHAPE = (64, 4096)
@@ -225,13 +223,6 @@ def repeated(operator: Callable) -> Outcome:
 # [/order]
 
 
-def opbook_weight_gradient(grad):
-    """The gradient of opbook.rms_norm's weight, a sum over the rows."""
-    weight = torch.ones(grad.shape[1], device="cuda", requires_grad=True)
-    opbook.rms_norm(grad, weight).backward(grad)
-    return weight.grad
-
-
 # ---- A launch that the device refuses
 
 
@@ -266,41 +257,34 @@ class Case(NamedTuple):
 
 
 WRONG, RIGHT = False, True
-OPBOOK = "opbook.rms_norm"
 elsewhere = partial(late_input, device=1, side=False)
 CASES = {
     "stream": [
         Case(WRONG, "null stream", late_input, scale_on_the_null_stream),
         Case(RIGHT, "current stream", late_input, scale),
-        Case(RIGHT, OPBOOK, late_input, opbook.rms_norm),
     ],
     "device": [
         Case(WRONG, "current device", elsewhere, scale_on_the_current_device),
         Case(WRONG, "stream, no guard", elsewhere, scale_with_a_stream_but_no_guard),
         Case(RIGHT, "guard", elsewhere, scale),
-        Case(RIGHT, OPBOOK, elsewhere, opbook.rms_norm),
     ],
     "graph": [
         Case(WRONG, "null stream", replayed_with_tensor, scale_by_on_the_null_stream),
         Case(WRONG, "waits", replayed_with_tensor, scale_by_and_wait),
         Case(WRONG, "float", partial(replayed, factor=2.0), scale),
         Case(RIGHT, "tensor", replayed_with_tensor, scale_by),
-        Case(RIGHT, OPBOOK, replayed_with_tensor, opbook.rms_norm),
     ],
     "index": [
         Case(WRONG, "int", large, launching("scale_int", 2.0)),
         Case(RIGHT, "int64_t", large, scale),
-        Case(RIGHT, OPBOOK, large, opbook.rms_norm),
     ],
     "alignment": [
         Case(WRONG, "not checked", offset, launching("scale_unaligned", 2.0)),
         Case(RIGHT, "checked", offset, launching("scale_aligned", 2.0)),
-        Case(RIGHT, OPBOOK, offset, opbook.rms_norm),
     ],
     "order": [
         Case(WRONG, "atomicAdd", repeated, sums_by_atomics),
         Case(RIGHT, "fixed order", repeated, sums_in_order),
-        Case(RIGHT, OPBOOK, repeated, opbook_weight_gradient),
     ],
     "launch": [
         Case(WRONG, "not asked", refused, launching("scale_unchecked", 2.0, 2048)),

@@ -7,9 +7,9 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include "../../../csrc/linear_gelu/linear_gelu.h"
+#include "../../../starter/cpp/csrc/portable.h"
 
-namespace opbook {
+namespace cutlass_linear {
 
 using cute::_0, cute::_1, cute::_2, cute::_64, cute::_128, cute::_256;
 using cute::Shape, cute::Stride;
@@ -23,6 +23,21 @@ namespace fusion = epilogue::fusion;
 namespace gemm = cutlass::gemm;
 constexpr auto kRound = cutlass::FloatRoundStyle::round_to_nearest;
 
+// x * Phi(x) for a bf16 result. Phi, the distribution function of the standard normal
+// distribution, has the form of Abramowitz and Stegun, 7.1.26. Its relative error is
+// below 2e-4 where bf16 still has a result, and erfc would take twice the instructions.
+__device__ inline float gelu(float x) {
+  const float t = __fdividef(1.0f, 1.0f + 0.30052038f * std::fabs(x));
+  float series = -0.08214584f;
+  series = series * t + 0.23000233f;
+  series = series * t - 0.03370519f;
+  series = series * t + 0.15394582f;
+  series = series * t + 0.11135593f;
+  series = series * t + 0.12054613f;
+  const float tail = series * t * __expf(-0.5f * x * x);
+  return x * (x < 0 ? tail : 1.0f - tail);
+}
+
 // [kernel]
 using Tile = Shape<_128, _256, _64>;  // rows, columns and k-step of a block
 using Cluster = Shape<_2, _1, _1>;    // blocks that share what they load
@@ -35,7 +50,7 @@ template <int kCount>
 struct ExactGelu<cutlass::Array<float, kCount>> {
   using Values = cutlass::Array<float, kCount>;
   __device__ Values operator()(Values values) const {
-    for (float& value : values) value = gelu<Gelu::kErf, c10::BFloat16>(value);
+    for (float& value : values) value = gelu(value);
     return values;
   }
 };
@@ -71,10 +86,11 @@ const char* launch_cutlass_linear(const c10::BFloat16* input,
   };
   cutlass::KernelHardwareInfo hardware;
   int major = 0;
+  const auto processors = cudaDevAttrMultiProcessorCount;
   cudaGetDevice(&hardware.device_id);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, hardware.device_id);
   if (major != 9) return "compiled for compute capability 9.0, and for no other";
-  hardware.sm_count = multiprocessors();
+  cudaDeviceGetAttribute(&hardware.sm_count, processors, hardware.device_id);
   const typename Gemm::Arguments arguments{
       gemm::GemmUniversalMode::kGemm,
       {rows, columns, depth, 1},
@@ -95,4 +111,4 @@ const char* launch_cutlass_linear(const c10::BFloat16* input,
                                              : cutlass::cutlassGetStatusString(status);
 }
 
-}  // namespace opbook
+}  // namespace cutlass_linear

@@ -10,13 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import clock
+import nvcc
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.cpp_extension import include_paths, library_paths
-
-import opbook
-from opbook import toolchain
 
 HERE = Path(__file__).resolve().parent
 SOURCES = [HERE / "cutlass_linear.cu", HERE / "cutlass_linear_op.cpp"]
@@ -34,7 +33,6 @@ def headers() -> Path:
 
 def build(library: Path) -> None:
     """Compile the operator for sm_90a: plain sm_90 lacks the instructions it needs."""
-    nvcc = toolchain.find("nvcc") or sys.exit("nvcc not found")
     # Without NDEBUG, the asserts of CUTLASS are in the kernel and slow it down.
     flags = "-shared -std=c++20 -O3 -DNDEBUG -arch=sm_90a --expt-relaxed-constexpr"
     flags = [*flags.split(), "-Xcompiler=-fPIC,-fvisibility=hidden", "-DUSE_CUDA"]
@@ -42,7 +40,7 @@ def build(library: Path) -> None:
     flags += [f"-isystem={path}" for path in (headers(), *include_paths())]
     link = [*(f"-L{path}" for path in library_paths()), "-lc10"]
     link += ["-ltorch_cpu", "-ltorch_cuda"]
-    subprocess.run([nvcc, *flags, *SOURCES, "-o", library, *link], check=True)
+    subprocess.run([nvcc.path(), *flags, *SOURCES, "-o", library, *link], check=True)
 
 
 def load(library: Path) -> None:
@@ -105,25 +103,18 @@ def check() -> None:
 
 def report(shape: tuple[int, int, int]) -> None:
     """Print time and error of each contender."""
-    import speed
-
     x, w, b = make(*shape)
     ours = torch.ops.reach_cutlass.linear_gelu
     calls = {
         "F.linear alone": ("", lambda: F.linear(x, w, b)),
         "eager": ("none", lambda: F.gelu(F.linear(x, w, b))),
-        "opbook.linear_gelu": ("none", lambda: opbook.linear_gelu(x, w, b)),
         "CUTLASS": ("none", lambda: ours(x, w, b)),
         "_addmm_activation": (
             "tanh",
             lambda: torch._addmm_activation(b, x, w.t(), use_gelu=True),
         ),
-        "opbook.linear_gelu, tanh": (
-            "tanh",
-            lambda: opbook.linear_gelu(x, w, b, "tanh"),
-        ),
     }
-    times = speed.medians({name: call for name, (_, call) in calls.items()}, ROUNDS)
+    times = clock.medians({name: call for name, (_, call) in calls.items()}, ROUNDS)
     rows, depth, columns = shape
     print(f"\n{rows} rows, {depth} inputs, {columns} outputs")
     print(f"{'':26}{'GELU':>6}{'us':>10}{'TFLOP/s':>10}{'error':>10}")
@@ -138,14 +129,12 @@ def report(shape: tuple[int, int, int]) -> None:
 
 def main() -> None:
     """Build, compare, and time."""
-    import speed
-
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         build(library := Path(folder, "cutlass_linear.so"))
         print(f"compiled in {time.perf_counter() - begin:.0f} s")
         load(library)
-    print(f"{speed.versions()}; median of {ROUNDS}, cold cache")
+    print(f"{clock.versions()}; median of {ROUNDS}, cold cache")
     torch.manual_seed(0)
     with torch.no_grad():
         check()

@@ -1,8 +1,9 @@
-"""Patterns that Inductor replaces by opbook.rms_norm."""
+"""Patterns that Inductor replaces by the operator of norm.py."""
 
 from collections.abc import Callable
 
 import torch
+from norm import rms_norm
 from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch._inductor.pattern_matcher import (
@@ -11,8 +12,6 @@ from torch._inductor.pattern_matcher import (
     joint_fwd_bwd,
     register_replacement,
 )
-
-import opbook
 
 
 # [search]
@@ -23,7 +22,7 @@ def search(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def replace(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The same by one operator."""
-    return opbook.rms_norm(x, weight, eps)
+    return rms_norm(x, weight, eps)
 
 
 # [/search]

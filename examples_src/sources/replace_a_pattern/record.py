@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+import clock
 import patterns as p
-import speed
 import torch
 from torch import Tensor
 from torch._inductor.pattern_matcher import fwd_only, joint_fwd_bwd
@@ -85,14 +85,14 @@ def row(name: str, function: Callable, ways: Callable, shape: tuple[int, int]) -
     weight = torch.randn(shape[1], device="cuda", dtype=torch.bfloat16)
     calls = ways(function, x, weight)
     compare(calls)
-    found = speed.medians(calls, ROUNDS)
+    found = clock.medians(calls, ROUNDS)
     times = "".join(f"{found[way]:10.1f}" for way in ("eager", "compiled", "replaced"))
     print(f"{name:26}{'x'.join(map(str, shape)):>12}{times}", flush=True)
 
 
 if __name__ == "__main__":
     torch._dynamo.config.recompile_limit = 64
-    print(speed.versions())
+    print(clock.versions())
     print(f"microseconds, median of {ROUNDS}, cold cache")
     print(f"{'':26}{'shape':>12}{'eager':>10}{'compiled':>10}{'replaced':>10}")
     with fresh_cache():  # code from the cache would not run the passes, which count

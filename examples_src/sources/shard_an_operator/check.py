@@ -9,12 +9,13 @@ NCCL, or with two processes and gloo where there is no GPU.
 import os
 import socket
 import sys
-from pathlib import Path
 
 import rules
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import transformer
+from operators import patch, rms_norm
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -25,12 +26,6 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
-
-import opbook
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "modules"))
-import transformer
-from patch import patch
 
 CUDA = torch.cuda.is_available() and torch.distributed.is_nccl_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -69,7 +64,7 @@ def missing(mesh: DeviceMesh) -> None:
     """Call without a rule."""
     x, weight = inputs()
     try:
-        opbook.rms_norm(*placed(mesh, x, 0, weight), EPS)
+        rms_norm(*placed(mesh, x, 0, weight), EPS)
     except NotImplementedError as error:
         say("no rule:", error)
 
@@ -78,12 +73,12 @@ def norm(mesh: DeviceMesh) -> None:
     """Compare result and gradients with those of one process."""
     rules.register_norm()
     x, weight = (tensor.requires_grad_() for tensor in inputs())
-    expected = opbook.rms_norm(x, weight, EPS)
+    expected = rms_norm(x, weight, EPS)
     grads = torch.autograd.grad(expected.square().sum(), (x, weight))
     for dim, name in enumerate(("rows", "columns")):
         sharded = placed(mesh, x.detach(), dim, weight.detach())
         sharded = [tensor.requires_grad_() for tensor in sharded]
-        y = opbook.rms_norm(*sharded, EPS)
+        y = rms_norm(*sharded, EPS)
         found = torch.autograd.grad(y.square().sum(), sharded)
         results = [
             same(one.full_tensor(), other)
@@ -100,8 +95,8 @@ def wrong(mesh: DeviceMesh) -> None:
     """Count what a rule that cuts rows computes."""
     rules.register_wrong()
     x, weight = inputs()
-    y = opbook.rms_norm(*placed(mesh, x, 1, weight), EPS).full_tensor()
-    off = ~torch.isclose(y, opbook.rms_norm(x, weight, EPS), rtol=1e-4)
+    y = rms_norm(*placed(mesh, x, 1, weight), EPS).full_tensor()
+    off = ~torch.isclose(y, rms_norm(x, weight, EPS), rtol=1e-4)
     say(f"cut rows: {off.sum().item()} of {off.numel()} elements wrong")
 
 
@@ -182,7 +177,7 @@ def gathered(mesh: DeviceMesh) -> None:
     count, rank = dist.get_world_size(), dist.get_rank()
     mine, part = x.chunk(count, 1)[rank], weight.chunk(count)[rank]
     name = mesh.get_group().group_name
-    expected = opbook.rms_norm(x, weight, EPS).chunk(count, 1)[rank]
+    expected = rms_norm(x, weight, EPS).chunk(count, 1)[rank]
 
     def call(mine: Tensor, part: Tensor) -> Tensor:
         return norm_of_cut_rows(mine, part, EPS, name)

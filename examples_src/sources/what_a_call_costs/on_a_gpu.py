@@ -1,48 +1,83 @@
-"""Microseconds from call to call of RMSNorm, of several contenders in turns.
+"""Microseconds from call to call of SwiGLU, registered in several ways, in turns.
 
 Python calls one after another without waiting for the GPU, and the tensors are so small
 that the GPU waits for Python.
 """
 
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from contenders import EPS, RMS_NORM
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import cpp_extension
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROWS, HIDDEN = 4, 4096
+ROWS, COLUMNS = 4, 4096
 CALLS, ROUNDS = 200, 25
-IN_PYTHON = ("opbook.triton", "QuACK", "Liger")  # Python launches their kernels
+HERE = Path(__file__).resolve().parent
+STARTER = HERE.parents[2] / "starter"
+
+
+def build() -> None:
+    """Compile the starter's operator as calls::swiglu; starter::swiglu is Triton's."""
+    flags = ["-O3", "-std=c++20", "-Dstarter=calls"]
+    flags += ["-DTORCH_TARGET_VERSION=0x020b000000000000"]
+    sources = [HERE / "on_a_gpu.cpp"]
+    if DEVICE == "cuda":
+        flags.append("-DUSE_CUDA")
+        sources.append(STARTER / "cpp" / "csrc" / "swiglu.cu")
+    with tempfile.TemporaryDirectory() as folder:
+        cpp_extension.load(
+            name="calls",
+            sources=list(map(str, sources)),
+            extra_cflags=flags,
+            extra_cuda_cflags=flags,
+            build_directory=folder,
+            is_python_module=False,
+        )
+
+
+def save(ctx, inputs, output) -> None:
+    """Keep what backward reads."""
+    ctx.save_for_backward(*inputs[:2])
+
+
+def backward(ctx, grad: Tensor) -> tuple:
+    """Both gradients, and none of the limit."""
+    return *torch.ops.calls.swiglu_backward.default(grad, *ctx.saved_tensors), None
 
 
 class Plain(torch.autograd.Function):
     """The operators for forward and backward, and nothing around them."""
 
     @staticmethod
-    def forward(ctx, input: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx, gate: Tensor, up: Tensor) -> Tensor:
         """Save what backward reads."""
-        output, rrms = torch.ops.opbook.rms_norm_forward.default(input, weight, EPS)
-        ctx.save_for_backward(input, weight, rrms)
-        return output
+        ctx.save_for_backward(gate, up)
+        return torch.ops.calls.swiglu.default(gate, up)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, ...]:
         """Compute both gradients."""
-        backward = torch.ops.opbook.rms_norm_backward.default
-        return backward(grad, *ctx.saved_tensors, True, True)
+        return torch.ops.calls.swiglu_backward.default(grad, *ctx.saved_tensors)
 
 
-def contenders() -> dict[str, Callable]:
-    """Those that can take part; the others say why not."""
-    tables = RMS_NORM | {"autograd.Function": lambda: Plain.apply}
-    found = {}
-    for name in ("eager", "opbook", "autograd.Function", *IN_PYTHON):
-        try:
-            found[name] = tables[name]()
-        except (ImportError, RuntimeError) as error:
-            print(f"{name}: {error}")
+def ways() -> dict[str, Callable]:
+    """The same operator by each way; Triton's needs a GPU."""
+    found = {
+        "eager": lambda gate, up: F.silu(gate) * up,
+        "register_autograd": torch.ops.calls.registered.default,
+        "autograd.Function": Plain.apply,
+    }
+    if DEVICE == "cuda":
+        sys.path.insert(0, str(STARTER / "triton" / "src"))
+        from starter import swiglu
+
+        found["Triton"] = swiglu
     return found
 
 
@@ -75,18 +110,21 @@ def backward_of(function: Callable, grad: Tensor, *leaves: Tensor) -> Callable:
 
 def main() -> None:
     """Measure without a gradient, with one, and backward, and print a table."""
+    build()
+    torch.library.register_autograd("calls::registered", backward, setup_context=save)
     options = {"device": DEVICE, "dtype": torch.bfloat16}
-    grad, *tensors = torch.randn(2, ROWS, HIDDEN, **options)
-    tensors.append(torch.randn(HIDDEN, **options))
+    grad, *tensors = torch.randn(3, ROWS, COLUMNS, **options)
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    functions = contenders()
+    functions = ways()
+    for function in functions.values():
+        torch.testing.assert_close(function(*tensors), functions["eager"](*tensors))
     columns = {
         "no gradient": {n: lambda f=f: f(*tensors) for n, f in functions.items()},
         "with gradient": {n: lambda f=f: f(*leaves) for n, f in functions.items()},
         "backward": {n: backward_of(f, grad, *leaves) for n, f in functions.items()},
     }
     times = {name: fastest(calls) for name, calls in columns.items()}
-    print(f"{ROWS} x {HIDDEN}, bfloat16: microseconds from call to call")
+    print(f"{ROWS} x {COLUMNS}, bfloat16: microseconds from call to call")
     print(f"{'':18}" + "".join(f"{name:>15}" for name in times))
     for name in functions:
         row = "".join(f"{found[name]:15.1f}" for found in times.values())

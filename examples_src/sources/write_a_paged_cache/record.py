@@ -3,7 +3,7 @@
 from functools import partial
 
 import cache
-import speed
+import clock
 import torch
 
 ROUNDS = 41
@@ -54,13 +54,13 @@ def row(name: str, lengths: list[int], before: list[int]) -> None:
     with_halves = torch.compile(step_with_halves, fullgraph=True, dynamic=False)
     calls["halves"] = partial(with_halves, *halves(arguments))
     calls["makes keys"](), calls["halves"]()
-    found = speed.medians(calls, ROUNDS)
+    found = clock.medians(calls, ROUNDS)
     times = "".join(f"{time:12.1f}" for time in found.values())
     print(f"{name:24}{arguments[0].shape[0]:8}{times}", flush=True)
 
 
 if __name__ == "__main__":
-    print(speed.versions())
+    print(clock.versions())
     print(f"microseconds, median of {ROUNDS}, cold cache; 8 heads of 128, pages of 16")
     ways = ("copy", "eager", "compiled", "one kernel", "makes keys", "halves")
     names = "".join(f"{way:>12}" for way in ways)
