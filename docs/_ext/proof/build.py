@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import site
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from . import machine
+from . import compiles, machine
 from .digest import NATIVE
 from .evidence import HERE, Record, store
 from .files import ROOT, digests, load, read_json, relative, write_text
@@ -44,15 +43,12 @@ def build_library(say: Callable[[str], None]) -> None:
         raise BuildError("no C++ compiler found: install g++ or clang, or set CXX")
     say("library: building (pip install --no-build-isolation -e .)")
     _install()
-    objects = _objects(TEMP)
-    if not objects:
-        raise BuildError("library: the compiler left no record: is ninja installed?")
     for what in store().names():
         if what.startswith("build:"):
             store().drop(what, HERE)
     here = platform.machine()
-    for source, dependencies in objects.items():
-        inputs = digests(dependencies)
+    for source in sources():
+        inputs = digests({source} | compiles.included({source}))
         compiled = {name: [here] for name in inputs}
         what = f"build:{source}"
         store().save(Record(what, "compiled", inputs=inputs, compiled=compiled))
@@ -103,29 +99,12 @@ def keep_objects(folder: Path) -> str:
     return "".join(f"[{name}]\nbuild_temp = {folder}\n" for name in names)
 
 
-def _objects(folder: Path) -> dict[str, set[str]]:
-    """What each source's compiler read, by its own record, which ninja keeps there."""
-    found = {}
-    for log in folder.rglob(".ninja_deps"):
-        command = [shutil.which("ninja", path=_search_path()), "-t", "deps"]
-        answer = subprocess.run(
-            command, cwd=log.parent, capture_output=True, text=True, check=True
-        ).stdout
-        for part in answer.split("\n\n"):
-            target, *lines = part.splitlines() or [""]
-            paths = [os.path.realpath(log.parent / line.strip()) for line in lines]
-            names = [name for path in paths if (name := relative(path))]
-            stem = Path(target.partition(":")[0]).stem
-            own = [name for name in names if Path(name).stem == stem]
-            own = [name for name in own if name.endswith((".cpp", ".cu"))]
-            if own:
-                found[own[0]] = {*names}
-    return found
-
-
-def dependencies_in(folder: Path) -> set[str]:
-    """Every file of the repository that the compiler read for objects in a folder."""
-    return set().union(*_objects(folder).values())
+def compiled_in(project: Path) -> set[str]:
+    """The sources of a page's project that were compiled there, with their headers."""
+    objects = {path.stem for path in (project / "build").rglob("*.o")}
+    found = [path for path in project.rglob("*.c*") if path.stem in objects]
+    names = {name for path in found if (name := relative(path))}
+    return names | compiles.included(names)
 
 
 def _search_path() -> str:

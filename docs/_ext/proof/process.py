@@ -128,8 +128,8 @@ def noted(run: Run, folder: Path, where: Path = ROOT, code: str = "") -> Run:
     run.results = _results(folder)
     run.compiled, run.refused = compiles.read(folder / "compiles")
     if where != ROOT:
-        for path in build.dependencies_in(where):
-            run.compiled.setdefault(relative(path), [platform.machine()])
+        for name in build.compiled_in(where):
+            run.compiled.setdefault(name, [platform.machine()])
     notes = _notes(folder)
     missed = (note[1:].split("\0") for note in notes if note[0] == "!")
     run.skipped = {n: why for path, why in missed if (n := relative(path))}
