@@ -55,6 +55,8 @@ QUERIES = {
     "non-contiguous input": "explain/strides dispatch/handle_edge_cases",
     "gradcheck": "howto/write_the_tests reduction/4_gradient",
     "project template": "guide/8_your_own howto/follow_the_checklist",
+    "Windows": "reference/platforms",
+    "macOS": "reference/platforms howto/support_xpu_and_mps",
     "coding assistant": "howto/teach_an_agent",
 }
 
