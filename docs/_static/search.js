@@ -56,7 +56,7 @@ const siteSearch = (() => {
   const NAME = /(?:['"‘`](?=[\w:.]+['"’`])|\b(?=\w+(?:::|\.)\w))([\w:.]+)/g;
   // The one file, module or name that a message is about: another one has another cause.
   const SUBJECTS = [
-    /(\S+): (?:No such file|cannot open shared)/gi,
+    /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi,
     /(?:No module named|cannot import name) (\S+)/gi,
     /undefined symbol: (\S+)/gi,
     /module \S+ has no attribute (\S+)/gi,
@@ -114,16 +114,15 @@ const siteSearch = (() => {
         const used = weight / (sum(its.words, isItsOwn) || 1);
         const near = weight / (sum(around, isTheirs) || 1);
         const inCause = (word) => its.cause.includes(word) && !KIND.test(word);
-        const isAbout = its.about.length
-          ? about.some((word) => its.about.includes(word) || inCause(word))
-          : !about.length;
+        const isSame = about.some((word) => its.about.includes(word));
+        const isAbout = its.about.length ? isSame || about.some(inCause) : !about.length;
         const isHere = !its.platform || PLATFORMS[its.platform].test(message);
         const rest = words.filter((word) => !its.words.includes(word));
         const fits = !GENERAL.test(row.message) || rest.some(inCause);
         const explained =
           (share >= 0.5 && used >= 0.6 && weight >= 6) ||
           (share >= 0.6 && used >= 0.75 && weight >= 4.5) ||
-          (near >= 0.6 && used >= 0.85 && weight >= 8);
+          (near >= 0.6 && used >= 0.85 && weight >= (isSame ? 6 : 8));
         return { row, answers: explained && isAbout && isHere && fits, score: weight * used };
       };
       const found = rows.map(judge).sort((a, b) => b.score - a.score);
