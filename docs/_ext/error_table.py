@@ -1,15 +1,22 @@
 """``error-table``: the errors that pages of the book meet, each with cause and cure.
 
-It has every block that fails on purpose, says why, and did fail in this build. The
-filter above the table is ``_static/error_table.js``.
+It has every block that fails on purpose, says why, and did fail in this build. Messages
+that no block can make are in ``reference/errors.toml``: some are in a recording, and
+those that were only reported stand apart. The filter above the table is
+``_static/error_table.js``.
 """
 
 import re
+import tomllib
 from collections import Counter
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
+
+from sphinx.errors import SphinxError
 
 from proof import page, tables, units
+from proof.evidence import store
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
@@ -38,31 +45,70 @@ SYMPTOMS = {
     r"|outputs of the operator are different",
     "A call is refused": "",
 }
+REPORTED = "Reported in public threads, and not reproduced here"
 FORM = """\
 <form class="operator-filter error-filter" hidden onsubmit="return false">
-<label>Words of the message <input type="search" name="text" size="40"></label>
+<label>The message <input type="search" name="text" size="40"></label>
 <output></output>
 </form>
 """
 
 
-def errors(app, env) -> list[tuple[str, int, str, str]]:
-    """Page, number of the block among the page's claims, diagnostic, cause."""
-    found = []
-    for docname in sorted(env.all_docs):
-        claims = env.proof["claims"].get(docname, [])
-        ours = [(n, c) for n, c in enumerate(claims) if c["how"] == "run"]
-        if not ours:
-            continue
-        path = Path(env.doc2path(docname))
-        blocks, shown = page.parse(path), units.shown(path)
-        for number, claim in ours:
-            block, result = blocks[claim["block"]], shown[claim["block"]].result
-            failed = result and result.status == "failed"
-            if block.cause and failed and not claim.get("output"):
-                text = diagnostic(block, result.text)
-                found.append((docname, number, text, block.cause))
+class Row(NamedTuple):
+    """A message and its cause, the page and block that show it, or who reported it."""
+
+    message: str
+    cause: str
+    page: str
+    block: int | None = None
+    threads: tuple[str, ...] = ()
+
+
+def errors(app, env) -> list[Row]:
+    """What failed on purpose in this build, and what ``errors.toml`` adds."""
+    made = [row for name in sorted(env.all_docs) for row in _made(env, name)]
+    return made + _listed(app, env)
+
+
+def _made(env, docname: str) -> list[Row]:
+    claims = env.proof["claims"].get(docname, [])
+    ours = [(n, c) for n, c in enumerate(claims) if c["how"] == "run"]
+    if not ours:
+        return []
+    path, found = Path(env.doc2path(docname)), []
+    blocks, shown = page.parse(path), units.shown(path)
+    for number, claim in ours:
+        block, result = blocks[claim["block"]], shown[claim["block"]].result
+        failed = result and result.status == "failed"
+        if block.cause and failed and not claim.get("output"):
+            text = diagnostic(block, result.text)
+            found.append(Row(text, block.cause, docname, number))
     return found
+
+
+def _listed(app, env) -> list[Row]:
+    path = Path(app.srcdir, "reference", "errors.toml")
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["row"]
+    return [_row(env, **row) for row in rows]
+
+
+def _row(env, message, cause, page, recording="", threads=()) -> Row:
+    """A row of ``errors.toml``.
+
+    Raises:
+        SphinxError: If there is no such page, or the message is not in the recording.
+    """
+    if page not in env.all_docs:
+        raise SphinxError(f"errors.toml: there is no page {page}")
+    if threads:
+        return Row(message, cause, page, threads=tuple(threads))
+    record = store().kept(f"gpu:{recording}")
+    if not record or message not in record.outputs[0]["text"]:
+        raise SphinxError(f"errors.toml: recording {recording!r} lacks {message!r}")
+    claims = env.proof["claims"].get(page, [])
+    shown = (n for n, c in enumerate(claims) if c.get("what") == f"gpu:{recording}")
+    block = next(shown, None)
+    return Row(message, cause, page, block)
 
 
 def diagnostic(block: page.Block, text: str) -> str:
@@ -73,19 +119,18 @@ def diagnostic(block: page.Block, text: str) -> str:
     return line if len(line) <= 200 else f"{line[:200]} …"
 
 
-def _html(app, here: str, known: list) -> str:
-    groups = {symptom: [] for symptom in SYMPTOMS}
+def _html(app, here: str, known: list[Row]) -> str:
+    groups = {symptom: [] for symptom in (*SYMPTOMS, REPORTED)}
     used = Counter()
-    for docname, number, text, cause in known:
-        used[name := _name(text)] += 1
+    for row in known:
+        used[name := _name(row.message)] += 1
         name += f"-{used[name]}" * (used[name] > 1)
-        address = app.builder.get_relative_uri(here, docname)
-        title = escape(app.env.titles[docname].astext())
-        link = f'<a href="{address}#block-{number}">{title}</a>'
         mark = f'<a class="headerlink" href="#{name}" title="Link to this row">#</a>'
-        cells = (f"<code>{escape(text)}</code>{mark}", _inline(cause), link)
-        row = "".join(f"<td>{cell}</td>" for cell in cells)
-        groups[_symptom(text)].append(f'<tr id="{name}">{row}</tr>')
+        message = f"<code>{escape(row.message)}</code>{mark}"
+        cells = (message, _inline(row.cause), _seen_on(app, here, row))
+        text = "".join(f"<td>{cell}</td>" for cell in cells)
+        group = REPORTED if row.threads else _symptom(row.message)
+        groups[group].append(f'<tr id="{name}">{text}</tr>')
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("The error says", "Cause and cure", "Seen on")
@@ -101,6 +146,17 @@ def _html(app, here: str, known: list) -> str:
         f'<table class="table error-table"><thead><tr>{head}</tr></thead>{body}</table>'
         "</div>"
     )
+
+
+def _seen_on(app, here: str, row: Row) -> str:
+    """Links to the page, at the block if there is one, and to the threads."""
+    address = app.builder.get_relative_uri(here, row.page)
+    address += f"#block-{row.block}" * (row.block is not None)
+    links = [(address, app.env.titles[row.page].astext())]
+    for thread in row.threads:
+        project, number = thread.split("#")
+        links.append((f"https://github.com/{project}/issues/{number}", thread))
+    return ", ".join(f'<a href="{a}">{escape(text)}</a>' for a, text in links)
 
 
 def _symptom(text: str) -> str:
@@ -121,4 +177,4 @@ def _inline(text: str) -> str:
 
 def setup(app):
     tables.add(app, "error-table", errors, _html)
-    return {"version": "1", "env_version": 3, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 4, "parallel_read_safe": False}

@@ -37,6 +37,103 @@ const siteSearch = (() => {
       ? (ALIAS.get(word) ?? word).replace(/(?<=..[^s])s$/, "").replace(/(?<=...)(ing|ed|e)$/, "")
       : null;
 
+  // A message in pieces that can be compared: without the places in files, with a sign for
+  // each number. A mangled name stays whole, since what counts is whose function it is.
+  const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):/g;
+  const piece = (word) => {
+    if (/^_Z/.test(word)) return /3c10|2at|5torch/.test(word) ? "_Z_torch" : "_Z_own";
+    if (/^_[A-Z][^_]*__./.test(word)) return "_Class__name";
+    if (word.length < 2 || !/\p{L}|\./u.test(word) || STOP.has(word.toLowerCase())) return null;
+    return word.toLowerCase().replace(/\d+/g, "#").replace(/(?<=...[^s])s$/, "");
+  };
+  const pieces = (message) => {
+    const text = strip(message.replace(PLACE, " ")).replaceAll("C++", "cpp");
+    const found = text.match(/[\p{L}\p{N}_]+(?:\.\d+)*/gu) ?? [];
+    return [...new Set(found.map(piece).filter(Boolean))];
+  };
+  const all = (pattern, text) => [...text.matchAll(pattern)].map((found) => found[1]).join(" ");
+  // Names of somebody's own.
+  const NAME = /(?:['"‘`](?=[\w:.]+['"’`])|\b(?=\w+(?:::|\.)\w))([\w:.]+)/g;
+  // The one file, module or name that a message is about: another one has another cause.
+  const SUBJECTS = [
+    /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi,
+    /(?:No module named|cannot import name) (\S+)/gi,
+    /undefined symbol: (\S+)/gi,
+    /module \S+ has no attribute (\S+)/gi,
+    /\bname (\S+) is not defined/gi,
+  ];
+  const subjects = (text) => {
+    const found = SUBJECTS.map((pattern) => all(pattern, text)).join(" ");
+    return pieces(found.replace(/\.(so|h|hpp|cuh)\b[.\d]*/g, ""));
+  };
+  // What Python and PyTorch say of any program: the rest of the message has to fit as well.
+  const GENERAL = /index out of range|values to unpack|has no len|must match the size of/i;
+  const KIND = /^(\w*error|\w*exception|\w*warning|fatal|cuda|torch|python)$/;
+  const PLATFORMS = {
+    "On ROCm": /\b(rocm|hip\w*|amd\w*|gfx\w*)\b/i,
+    "On NVIDIA": /\b(nvidia|cuda\w*|nvcc|ptxas|sm_\w+)\b/i,
+  };
+  const isMessage = (text) =>
+    pieces(text).length > 6 || /^\S+: \S+ |(error|exception|warning|fatal)\b( \w+)?\s*[:([]/i.test(text);
+
+  // Which rows of the table of errors explain a message, best first; perhaps none.
+  const explain = (rows) => {
+    const count = new Map();
+    const known = rows.map(({ message, cause }) => {
+      const words = pieces(message);
+      words.forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
+      const platform = Object.keys(PLATFORMS).find((start) => cause.startsWith(start));
+      const about = subjects(message);
+      return { words, platform, about, names: pieces(all(NAME, message)), cause: pieces(cause) };
+    });
+    // What is in few rows weighs more, and a name that only one side has weighs little.
+    const weigh = (word, isOwn) => {
+      if (KIND.test(word)) return 0.3;
+      const weight = Math.log(1 + rows.length / (count.get(word) ?? 0.5));
+      return isOwn ? weight / 4 : weight;
+    };
+    const sum = (words, isOwn = () => false) =>
+      words.reduce((total, word) => total + weigh(word, isOwn(word)), 0);
+    return (message) => {
+      const words = pieces(message);
+      const names = pieces(all(NAME, message));
+      const about = subjects(message);
+      const judge = (row, number) => {
+        const its = known[number];
+        // Of all that the message says, what the row explains; and the reverse.
+        const common = its.words.filter((word) => words.includes(word));
+        const isTheirs = (word) =>
+          !common.includes(word) && (names.includes(word) || /[_#]/.test(word));
+        const isItsOwn = (word) =>
+          !common.includes(word) && (its.names.includes(word) || its.about.includes(word));
+        // A long message has the row's words somewhere, and near each other.
+        const places = common.map((word) => words.indexOf(word));
+        const around = words.slice(Math.min(...places), Math.max(...places) + 1);
+        const weight = sum(common);
+        const share = weight / (sum(words, isTheirs) || 1);
+        const used = weight / (sum(its.words, isItsOwn) || 1);
+        const near = weight / (sum(around, isTheirs) || 1);
+        const inCause = (word) => its.cause.includes(word) && !KIND.test(word);
+        const isSame = about.some((word) => its.about.includes(word));
+        const isAbout = its.about.length ? isSame || about.some(inCause) : !about.length;
+        const isHere = !its.platform || PLATFORMS[its.platform].test(message);
+        const rest = words.filter((word) => !its.words.includes(word));
+        const fits = !GENERAL.test(row.message) || rest.some(inCause);
+        const explained =
+          (share >= 0.5 && used >= 0.6 && weight >= 6) ||
+          (share >= 0.6 && used >= 0.75 && weight >= 4.5) ||
+          (near >= 0.6 && used >= 0.85 && weight >= (isSame ? 6 : 8));
+        return { row, answers: explained && isAbout && isHere && fits, score: weight * used };
+      };
+      const found = rows.map(judge).sort((a, b) => b.score - a.score);
+      const best = found.filter(({ answers }) => answers);
+      return {
+        answers: best.filter(({ score }) => score > 0.85 * best[0].score).map(({ row }) => row),
+        nearest: found.slice(0, 3).map(({ row }) => row),
+      };
+    };
+  };
+
   const build = async ({ pages, places, synonyms }) => {
     const index = new MiniSearch({
       fields: ["title", "heading", "text", "synonym"],
@@ -56,13 +153,19 @@ const siteSearch = (() => {
         return { id: -1 - i, page, anchor: "", synonym, size };
       }),
     ]);
+    const rows = places
+      .map(([page, anchor, heading, text]) => ({ page, anchor, heading, text, terms: [] }))
+      .filter(({ anchor }) => anchor.startsWith("error-"))
+      .map((row) => ({ ...row, message: row.heading, cause: row.text }));
+    const answer = explain(rows);
     // One result a page: its best place, or its top if only a synonym has all the words.
-    return (query) => {
+    const findPages = (query) => {
       const count = new Set(words(strip(query)).map(stem).filter(Boolean)).size;
-      const pasted = count > 6 || /error:/i.test(query);
+      const pasted = isMessage(query);
       const options = {
         boost: { heading: 2, title: 1.5, synonym: 4 },
-        boostDocument: (id, term, { message }) => (message ? (pasted ? 3 : 0.5) : 1),
+        boostDocument: (id, term, { message }) => (message ? 0.5 : 1),
+        filter: ({ message }) => !(message && pasted),
         prefix: (term) => !pasted && term.length > 2,
         fuzzy: (term) => !pasted && term.length > 5 && 0.2,
         weights: { prefix: 0.4, fuzzy: 0.2 },
@@ -83,8 +186,13 @@ const siteSearch = (() => {
           place && (!synonym || place.queryTerms.length === count) ? place : synonym,
         );
     };
+    // For a message, the rows that explain it, and pages that are perhaps about it.
+    return (query) => ({
+      answers: isMessage(query) ? answer(query).answers.slice(0, 5) : null,
+      pages: findPages(query),
+    });
   };
-  return { build, strip, words, stem };
+  return { build, explain, isMessage, strip, words, stem };
 })();
 
 (() => {
@@ -111,6 +219,7 @@ const siteSearch = (() => {
 
   // The text around the first word that was found, with all of them marked.
   const marked = (text, terms) => {
+    if (!terms.length) return [text];
     const found = `(?<![\\p{L}\\p{N}])(?:${terms.join("|")})[\\p{L}\\p{N}]*`;
     const start = text.lastIndexOf(" ", text.search(new RegExp(found, "iu")) - 60) + 1;
     const part = text.slice(start).match(/^.{0,200}(?!\S)/s)?.[0] ?? text.slice(start, start + 200);
@@ -118,7 +227,7 @@ const siteSearch = (() => {
     return pieces.map((piece, i) => (i % 2 ? element("mark", "", piece) : piece));
   };
 
-  const item = ({ page, anchor, heading, text, terms }, query) => {
+  const item = ({ page, anchor, heading, text, terms }, query, kind) => {
     const [address, title, about] = SEARCH_DATA.pages[page];
     const link = element("a", "", element("strong", "", title));
     if (heading && heading !== title) link.append(" › ", ...marked(heading, terms));
@@ -128,7 +237,7 @@ const siteSearch = (() => {
     const typed = siteSearch.words(query).filter(siteSearch.stem);
     link.onclick = () =>
       typed.length > 6 || localStorage.setItem("sphinx_highlight_terms", typed.join(" "));
-    return element("li", "", link);
+    return element("li", kind, link);
   };
 
   for (const field of document.querySelectorAll("form.bd-search input")) {
@@ -142,10 +251,18 @@ const siteSearch = (() => {
       const query = field.value;
       if (query === list.dataset.query) return;
       list.dataset.query = query;
-      const hits = find(query).slice(0, inDialog ? 10 : 50);
+      const { answers, pages } = find(query);
+      const hits = pages.slice(0, inDialog ? 10 : 50);
       const none = "No page has these words. Try fewer, or other ones.";
-      status.textContent = query.trim() && (hits.length ? `The ${hits.length} best pages` : none);
-      list.replaceChildren(...hits.map((hit) => item(hit, query)));
+      const best = hits.length ? `The ${hits.length} best pages` : none;
+      const known = answers?.length
+        ? "In the table of errors, and perhaps in these pages:"
+        : "Not in the table of errors. Perhaps one of these pages helps:";
+      status.textContent = query.trim() && (answers ? known : best);
+      list.replaceChildren(
+        ...(answers ?? []).map((row) => item(row, query, "search-answer")),
+        ...hits.map((hit) => item(hit, query, answers ? "search-perhaps" : "")),
+      );
     };
     field.addEventListener("focus", load);
     field.addEventListener("input", show);

@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import grp
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import itertools
 import json
 import os
-import pwd
 import re
 import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+try:
+    import grp
+    import pwd
+except ImportError:  # Windows has neither
+    grp = pwd = None
 
 PACKAGE = Path(__file__).resolve().parent
 if __package__:
@@ -49,17 +54,25 @@ TIMEOUT = 120  # seconds for one program that is asked
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
 _ARCHITECTURE = re.compile(r"(\d+)\.(\d)(a?)(\+PTX)?")
-_FAMILIES = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"}
-_FAMILIES |= {"Hopper", "Blackwell"}
 _OWN_CACHE = "set TORCH_EXTENSIONS_DIR to a folder of yours with mode 700"
 
 # Runs in a process of its own: what only an imported torch knows, as JSON. The second
 # answer is of the library, whose import may end the process.
 _ASK_TORCH = """\
-import json, sys
+import json, os, re, sys
 import torch
 sys.path.insert(0, sys.argv[1])
 answer = {"cxx11": torch._C._GLIBCXX_USE_CXX11_ABI, "built_for": [], "gpus": []}
+answer["refused"] = []
+for name in re.split("[ ;]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" ;")):
+    os.environ["TORCH_CUDA_ARCH_LIST"] = name
+    try:
+        from torch.utils import cpp_extension
+        name and cpp_extension._get_cuda_arch_flags()
+    except ValueError:
+        answer["refused"].append(name)
+    except Exception:
+        break  # this torch cannot be asked
 if torch.cuda.is_available():
     answer["built_for"] = torch.cuda.get_arch_list()
     for index in range(torch.cuda.device_count()):
@@ -164,6 +177,12 @@ class Machine:
             fault = last if status > 0 else f"killed by signal {-status}"
             answers["failed" if answers else "error"] = fault
         return answers
+
+    @functools.cached_property
+    def triton_folders(self) -> list[str]:
+        """Where Triton is installed, found without importing it."""
+        spec = importlib.util.find_spec("triton")
+        return [*spec.submodule_search_locations] if spec else []
 
     @functools.cached_property
     def gpu_kind(self) -> str:
@@ -362,7 +381,9 @@ def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
         compiler = toolchain.find(name, machine.environment)
         release = toolchain.release(compiler) or "of an unknown version"
         where = short(Path(compiler))
-        yield Finding(OK, f"{name} {release} ({where}), torch has {kind} {version}")
+        text = f"{name} {release} ({where})"
+        faults = [*_nvcc_faults(machine, text)] if name == "nvcc" else []
+        yield from faults or [Finding(OK, f"{text}, torch has {kind} {version}")]
     elif machine.nvcc:
         release = toolchain.release(machine.nvcc)
         text = f"nvcc {release}: compiles kernels, which this torch cannot run"
@@ -371,6 +392,42 @@ def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             OK, "no GPU compiler, and none needed: torch is for the CPU alone"
         )
+
+
+def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
+    """What nvcc itself refuses: a GPU that it does not know, the compiler, glibc."""
+    known = re.findall(
+        r"compute_(\d+)", machine.output(machine.nvcc, "--list-gpu-arch")[1]
+    )
+    chosen = machine.environment.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = [m[1] + m[2] for m in _ARCHITECTURE.finditer(chosen)]
+    here = [arch.replace(".", "") for _, arch in machine.torch_says.get("gpus", [])]
+    for arch in sorted({*(listed if chosen else here)} - {*known} if known else ()):
+        yield Finding(
+            PROBLEM,
+            f"{nvcc} does not know {arch[:-1]}.{arch[-1]}: it ends with `Unsupported "
+            f"gpu architecture 'compute_{arch}'`",
+            "install a CUDA toolkit that knows it, or take it out of "
+            "TORCH_CUDA_ARCH_LIST; `nvcc --list-gpu-arch` prints what is known",
+        )
+    compiler = machine.environment.get("CC")  # torch passes that on
+    host = ["-ccbin", compiler] if compiler else []
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "empty.cu"), Path(folder, "empty.o")
+        source.touch()
+        command = [machine.nvcc, *host, "-c", str(source), "-o", str(made)]
+        status, output = machine.output(*command)
+    if status:
+        lines = [line for line in output.splitlines() if "error" in line.lower()]
+        fault = (lines or [*output.splitlines(), "no message"])[0].strip()
+        remedy = "see whether nvcc compiles an empty file; set CC to another compiler"
+        if "unsupported GNU" in fault or "unsupported clang" in fault:
+            remedy = (
+                "install a compiler that this nvcc allows, and set CC and CXX to it"
+            )
+        if "exception specification" in fault:
+            remedy = "glibc is newer than this CUDA allows: install CUDA 13 or later"
+        yield Finding(PROBLEM, f"{nvcc} compiles nothing here: {fault}", remedy)
 
 
 def check_gpus(machine: Machine) -> Iterator[Finding]:
@@ -422,8 +479,9 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
             )
         return
     names = re.split(r"[ ;]+", chosen.strip(" ;"))
-    valid = _ARCHITECTURE.fullmatch if machine.gpu_kind == "cuda" else _is_amd
-    wrong = [n for n in names if not valid(n) and n.partition("+")[0] not in _FAMILIES]
+    wrong = machine.torch_says.get("refused", [])
+    if machine.gpu_kind == "hip":
+        wrong = [name for name in names if not _is_amd(name)]
     if wrong:
         yield Finding(
             PROBLEM,
@@ -455,6 +513,9 @@ def check_triton(machine: Machine) -> Iterator[Finding]:
         return
     interpreted = machine.environment.get("TRITON_INTERPRET") == "1"
     gpus = machine.torch_says.get("gpus")
+    if gpus and not interpreted and (faults := [*_triton_faults(machine, version)]):
+        yield from faults
+        return
     if interpreted and gpus:
         yield Finding(
             WARNING,
@@ -468,6 +529,41 @@ def check_triton(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             OK, f"Triton {version}: kernels run with TRITON_INTERPRET=1, without a GPU"
         )
+
+
+def _triton_faults(machine: Machine, version: str) -> Iterator[Finding]:
+    """What Triton's first launch ends with: no headers, or a ptxas that is too old."""
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        yield Finding(
+            PROBLEM,
+            f"Triton {version} cannot launch a kernel: this Python has no Python.h",
+            "install its headers (python3-dev, python3-devel)",
+        )
+    for name, arch in machine.torch_says["gpus"] if machine.gpu_kind == "cuda" else ():
+        variable, ptxas = _ptxas(machine, arch)
+        if not ptxas:
+            continue
+        chip = f"sm_{arch.replace('.', '')}"
+        _, output = machine.output(ptxas, f"--gpu-name={chip}", os.devnull)
+        if "is not defined for option" in output:
+            yield Finding(
+                PROBLEM,
+                f"Triton {version}: {short(Path(ptxas))} does not know {name} ({chip})",
+                f"update Triton, or set {variable} to the ptxas of a newer CUDA",
+            )
+
+
+def _ptxas(machine: Machine, arch: str) -> tuple[str, str | None]:
+    """The ptxas that Triton takes for a GPU, and the variable that chooses it.
+
+    Newer versions of Triton bring another one for GPUs from 10.0 on.
+    """
+    places = [Path(folder, "backends/nvidia/bin") for folder in machine.triton_folders]
+    newer = next(filter(Path.exists, (p / "ptxas-blackwell" for p in places)), None)
+    variable, own = "TRITON_PTXAS_PATH", next(iter(places), Path()) / "ptxas"
+    if newer and toolchain.numbers(arch) >= (10, 0):
+        variable, own = "TRITON_PTXAS_BLACKWELL_PATH", newer
+    return variable, machine.which(machine.environment.get(variable) or str(own))
 
 
 def check_cache(machine: Machine) -> Iterator[Finding]:
@@ -502,6 +598,8 @@ def _not_writable(cache: Path) -> Iterator[Finding]:
 
 def _open_to_others(cache: Path) -> Iterator[Finding]:
     """Folders in which somebody else can place a library for you to load."""
+    if grp is None:
+        return  # the modes of this system say something else
     inside = filter(os.path.isdir, [*cache.glob("*"), *cache.glob("*/*")])
     for folder in filter(os.path.exists, [cache, *inside]):
         if fault := _others_may_write(folder.stat()):

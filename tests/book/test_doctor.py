@@ -175,6 +175,18 @@ def test_the_import_error_names_the_doctor(copy):
     assert f"run: python {copy}/opbook/doctor.py" in failed.stderr
 
 
+def test_it_runs_where_there_are_no_users_and_groups(copy):
+    build(copy)
+    (copy / "path" / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "sys.modules['grp'] = sys.modules['pwd'] = None\n"
+        "del os.getuid\n"
+    )
+    status, screen = run(copy)
+    assert "JIT cache" in screen or "TORCH_EXTENSIONS_DIR" in screen
+    assert status == 0
+
+
 def test_a_folder_that_was_deleted(copy, tmp_path):
     build(copy)
     gone = tmp_path / "gone"
@@ -297,6 +309,74 @@ def test_the_major_versions_of_nvcc_and_torch(tmp_path, release, fits):
         assert f"nvcc is of CUDA {release}, torch of CUDA 13.0" in found
 
 
+def toolkit(folder, script):
+    """A CUDA toolkit whose nvcc is this shell script."""
+    nvcc = program(folder / "bin" / "nvcc", "")
+    nvcc.write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "lib64").mkdir()
+    (folder / "lib64" / "libcudart.so").touch()
+    return {"CUDA_HOME": str(folder)}
+
+
+NVCC = """case "$*" in
+  *--list-gpu-arch*) printf 'compute_80\\ncompute_90\\ncompute_90a\\n' ;;
+  *--version*) echo release 13.0 ;;
+  *) {} ;;
+esac"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "arch", "unknown"),
+    [
+        ("", "9.0", ""),
+        ("", "12.0", "12.0"),
+        ("9.0+PTX", "12.0", ""),
+        ("8.0;9.0a", "9.0", ""),
+        ("8.0;10.3+PTX", "9.0", "10.3"),
+    ],
+)
+def test_nvcc_is_asked_which_architectures_it_knows(tmp_path, chosen, arch, unknown):
+    environment = toolkit(tmp_path, NVCC.format("exit 0"))
+    environment |= {"TORCH_CUDA_ARCH_LIST": chosen}
+    says = {"gpus": [["NVIDIA GPU", arch]]}
+    found = [*doctor.check_gpu_compiler(machine(environment, build=CUDA, says=says))]
+    if unknown:
+        text = only_problem(found)
+        assert f"nvcc 13.0 ({tmp_path}/bin/nvcc) does not know {unknown}" in text
+    else:
+        assert not faults(found)
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "remedy"),
+    [
+        ("x.h:137:2: error: #error -- unsupported GNU version!", "install a compiler"),
+        ('y.h(79): error: exception specification of "cospi"', "glibc is newer"),
+        ("nvcc fatal: Failed to preprocess host compiler", "see whether nvcc compiles"),
+    ],
+)
+def test_nvcc_and_the_compiler_and_libc_of_the_host(tmp_path, says, remedy):
+    script = NVCC.format(f"echo Warning; echo '{says}'; exit 1")
+    environment = toolkit(tmp_path, script)
+    (fault,) = faults(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
+    assert fault.level == PROBLEM
+    assert "compiles nothing here" in fault.text
+    assert says in fault.text or "fatal" in says
+    assert fault.remedy.startswith(remedy)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_nvcc_of_this_machine_compiles():
+    found = machine(dict(os.environ), build=CUDA)
+    assert not [*doctor._nvcc_faults(found, "nvcc")]
+    refused = "-Xcompiler=-U__GNUC__,-D__GNUC__=99"
+    found = machine({**os.environ, "NVCC_APPEND_FLAGS": refused}, build=CUDA)
+    (fault,) = doctor._nvcc_faults(found, "nvcc")
+    assert "unsupported GNU version" in fault.text
+    assert "set CC and CXX" in fault.remedy
+
+
 def test_cuda_home_goes_before_path(tmp_path):
     program(tmp_path / "nvcc", "release 12.6")
     environment = {"PATH": str(tmp_path), "CUDA_HOME": "/nowhere"}
@@ -337,9 +417,7 @@ def test_no_visible_gpu_is_a_warning():
     ("chosen", "says", "text"),
     [
         ("", {"gpus": []}, "IndexError: list index out of range"),
-        ("sm_90", H200, "has sm_90"),
-        ("8.0,9.0", H200, "has 8.0,9.0"),
-        ("10.0f", H200, "has 10.0f"),
+        ("8.0;99.9", H200 | {"refused": ["99.9"]}, "has 99.9, which torch"),
         ("8.0;8.6", H200, "leaves out the GPU that is here (9.0)"),
         ("10.0+PTX", H200, "leaves out the GPU that is here (9.0)"),
     ],
@@ -349,8 +427,15 @@ def test_wrong_lists_of_architectures(chosen, says, text):
     assert text in only_problem(doctor.check_architectures(found))
 
 
+def test_torch_is_asked_which_architectures_it_knows():
+    chosen = "sm_90;8.0,9.0;10.0f;10.1;99.9;9.0a;8.0+PTX Hopper Ada+PTX"
+    says = Machine({**os.environ, "TORCH_CUDA_ARCH_LIST": chosen}).torch_says
+    assert says["refused"] == "sm_90 8.0,9.0 10.0f 10.1 99.9 Ada+PTX".split()
+    assert Machine(dict(os.environ)).torch_says["refused"] == []
+
+
 @pytest.mark.parametrize(
-    "chosen", ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada+PTX"]
+    "chosen", ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada"]
 )
 def test_right_lists_of_architectures(chosen):
     found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=H200)
@@ -447,6 +532,44 @@ def test_triton(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "")
     (fault,) = doctor.check_triton(machine())
     assert fault.text.startswith("no Triton")
+
+
+@pytest.mark.parametrize(
+    ("arch", "environment", "variable"),
+    [
+        ("9.0", {}, ""),
+        ("10.0", {}, ""),
+        ("12.1", {}, "TRITON_PTXAS_BLACKWELL_PATH"),
+        ("8.9", {}, "TRITON_PTXAS_PATH"),
+        ("8.9", {"TRITON_PTXAS_PATH": "/bin/true"}, ""),
+        ("12.1", {"TRITON_PTXAS_BLACKWELL_PATH": "/bin/true"}, ""),
+    ],
+)
+def test_ptxas_is_asked_whether_it_knows_the_gpu(tmp_path, arch, environment, variable):
+    programs = tmp_path / "backends" / "nvidia" / "bin"
+    for name, chips in {"ptxas": "sm_80 sm_90", "ptxas-blackwell": "sm_100"}.items():
+        script = program(programs / name, "")
+        refuse = "is not defined for option 'gpu-name'"
+        script.write_text(
+            f'#!/bin/sh\nfor chip in {chips}; do [ "$1" = --gpu-name=$chip ] && exit; '
+            f'done\necho "fatal: $1 {refuse}"\nexit 1\n'
+        )
+    says = {"gpus": [["NVIDIA GPU", arch]]}
+    known = {"triton_folders": [str(tmp_path)], "build": CUDA, "says": says}
+    found = [*doctor.check_triton(machine(environment, **known))]
+    if variable:
+        assert "does not know NVIDIA GPU (sm_" in only_problem(found)
+        assert f"set {variable} to" in found[0].remedy
+    else:
+        assert not faults(found)
+
+
+def test_triton_needs_the_headers_of_python(monkeypatch, tmp_path):
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    found = machine(build=CUDA, says=H200, triton_folders=[])
+    assert "this Python has no Python.h" in only_problem(doctor.check_triton(found))
+    interpreted = machine({"TRITON_INTERPRET": "1"}, says={"gpus": []})
+    assert not faults(doctor.check_triton(interpreted))
 
 
 # The cache.

@@ -1315,6 +1315,7 @@ def test_a_link_that_leads_nowhere_fails_the_build_each_time(book):
 
 def test_error_table(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
+    book.write("docs/reference/errors.toml", "row = []\n")
     book.page("```{toctree}\nerrors\nother\n```")
     book.page("```{error-table}\n```", name="errors")
     fails = run_block("python", "1 / 0", ":fails: ZeroDivision", ":cause: CAUSE")
@@ -1328,6 +1329,24 @@ def test_error_table(book):
     book.page("Nothing fails.", name="other")
     book.passes()
     assert "ZeroDivisionError" not in book.html("errors")
+
+
+def test_reported_errors_stand_apart(book):
+    book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
+    row = '[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
+    table = "docs/reference/errors.toml"
+    book.write(table, row + 'threads = ["owner/name#12"]\n')
+    book.page("```{error-table}\n```")
+    book.passes()
+    _, _, apart = book.html().partition("Reported in public threads")
+    assert "<code>no such</code>" in apart
+    assert 'href="https://github.com/owner/name/issues/12"' in apart
+    book.write(table, row + 'recording = "nothing"\n')
+    book.page("Changed.\n\n```{error-table}\n```")
+    assert "recording 'nothing' lacks 'no such'" in book.fails()
+    book.write(table, row.replace('"index"', '"gone"') + 'threads = ["a/b#1"]\n')
+    book.page("Changed again.\n\n```{error-table}\n```")
+    assert "there is no page gone" in book.fails()
 
 
 def test_a_page_is_described_by_its_first_paragraph(book):
