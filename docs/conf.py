@@ -86,6 +86,9 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/\d\d_",
     "ignore_pattern": r"(^|/)_",
     "within_subsection_order": "FileNameSortKey",
+    # The scripts do not run in this process: see proof/gallery.py.
+    "image_scrapers": (),
+    "reset_modules": (),
     "remove_config_comments": True,
     "inspect_global_variables": False,  # links on functions, not on every variable
     "show_signature": False,

@@ -65,6 +65,7 @@ PAGE = """\
 def book(tmp_path_factory) -> Book:
     made = Book(tmp_path_factory.mktemp("notebooks"))
     made.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "notebooks"]'))
+    made.write("pyproject.toml", '[dependency-groups]\ntest = ["nbformat==1"]\n')
     made.write("docs/other.md", "---\norphan: true\n---\n# Other page\n")
     made.page(PAGE)
     made.passes(*READ)

@@ -164,6 +164,8 @@ def sanitise(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r\n", "\n")
     text = re.sub(r"[^\n]*\r", "", text)  # a progress bar leaves its last state
     places = dict.fromkeys(process.packages(), "site-packages")
+    if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        places[cache] = "/tmp/torchinductor"
     places[os.environ.get("PROOF_PROJECT", str(ROOT))] = "."
     places[str(ROOT)] = "."
     if folder := os.environ.get("PROOF_FOLDER"):
@@ -171,6 +173,8 @@ def sanitise(text: str) -> str:
         own = sysconfig.get_path("purelib", vars={"base": f"{folder}/venv"})
         places[own] = "site-packages"
     if len(home := str(Path.home())) > 1:
+        if sys.base_prefix.startswith(home):
+            places[sys.base_prefix] = "python"
         places[home] = "~"
     for folder, short in places.items():
         text = re.sub(re.escape(folder) + r"(?![\w.-])", short, text)

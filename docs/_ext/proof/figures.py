@@ -5,6 +5,7 @@ import io
 import sys
 
 GREY = "#808080"
+CELL = 3  # pixels
 STYLE = {
     "svg.fonttype": "none",  # text stays text, for readers, searches and diffs
     "svg.hashsalt": "opbook",  # two runs make the same file
@@ -39,9 +40,24 @@ def drawn() -> list[dict[str, str]]:
 
 def svg(figure) -> str:
     """The drawing, the same text in each run."""
+    figure.canvas.draw()  # only then is it known where a point lies
+    for axes in figure.axes:
+        for line in axes.lines:
+            if line.get_linestyle() == "None":
+                _thin_out(axes, line)
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
+
+
+def _thin_out(axes, line) -> None:
+    """Keep one of the points that lie within CELL pixels of each other."""
+    points = list(zip(*line.get_data(), strict=True))
+    pixels = axes.transData.transform(points)
+    seen = {
+        tuple(pixel // CELL): point for pixel, point in zip(pixels, points, strict=True)
+    }
+    line.set_data(*zip(*seen.values(), strict=True))
 
 
 def description(figure) -> str:

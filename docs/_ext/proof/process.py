@@ -17,9 +17,10 @@ import types
 import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from . import build, compiles, machine
+from . import build, compiles, digest, machine
 from .evidence import Record
 from .files import ROOT, digests, pinned, read_json, relative
 from .page import Result
@@ -205,6 +206,7 @@ def _variables(folder: Path, where: Path) -> dict[str, str]:
         "PROOF_OPENED": str(folder / "opened"),
         "PROOF_COMPILES": str(folder / "compiles"),
         "RECORD_DATA": str(folder / "data.json"),
+        "TORCHINDUCTOR_CACHE_DIR": str(_inductor_cache()),
         "BASH_ENV": str(compiles.SHELL_FUNCTIONS),
         "MPLBACKEND": "Agg",
         "COLUMNS": "88",
@@ -225,6 +227,15 @@ def _variables(folder: Path, where: Path) -> dict[str, str]:
     config = folder / "build_ext.cfg"
     config.write_text(settings)
     return variables | {"DIST_EXTRA_CONFIG": str(config)}
+
+
+@cache
+def _inductor_cache() -> Path:
+    """A folder for the operators as they are: Inductor does not notice their edits."""
+    places = [ROOT / name for name in ("csrc", "src", "starter")]
+    sources = (path for place in places for path in sorted(place.rglob("*.*")))
+    known = json.dumps(digests(sources)).encode()
+    return ROOT / "build" / "proof" / f"inductor-{digest.of_bytes(known)[:12]}"
 
 
 def _environment(home: Path) -> Path:

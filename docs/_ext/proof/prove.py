@@ -108,7 +108,7 @@ def prove(names: list[str], shard: str, check: bool) -> int:
     records = [store().here(unit.what) for unit in known]
     if known:
         print(f"{len(known)} of {len(every)} have run in this checkout")
-    for record in (*records, *run([unit for unit in every if unit not in known])):
+    for record in chain(records, run([unit for unit in every if unit not in known])):
         wrong = problem(record) or (check and disagrees(record)) or ""
         if wrong:
             failed.append(f"{record.what}: {wrong}")
