@@ -1,6 +1,7 @@
 """The starter: projects made of it build, pass their tests, and live side by side."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -87,7 +88,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1010), ("triton", 10, 420)]
+    ("kind", "most_files", "most_lines"), [("cpp", 18, 1020), ("triton", 10, 420)]
 )
 def test_it_is_small(kind, most_files, most_lines):
     found = files(STARTER / kind)
@@ -351,3 +352,48 @@ def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):
     for names in (sources, *zipfile.ZipFile(archive).namelist()):
         assert "_hip" not in names
     assert "swiglu_op.cpp" in sources
+
+
+# What setup.py sees where torch is built for CUDA: the folders that it links from.
+WITH_CUDA = """\
+import os, torch, setuptools
+os.environ.pop("CUDA_HOME", None), os.environ.pop("CUDA_PATH", None)
+torch.version.cuda, torch.version.hip = "13.0", None
+torch.cuda._is_compiled, torch.cuda.is_available = lambda: True, lambda: False
+setuptools.setup = lambda ext_modules, **_: print(*ext_modules[0].library_dirs)
+exec(open("setup.py").read())
+"""
+
+
+@pytest.fixture
+def toolkit(tmp_path) -> Path:
+    """A CUDA toolkit whose nvcc knows its root, and which a script on PATH leads to."""
+    root = tmp_path / "toolkit"
+    (root / "lib64").mkdir(parents=True)
+    said = f"#$ _HERE_={root}/bin\n#$ TOP={root}/bin/..\n"
+    scripts = {root: f"printf '{said}' >&2", tmp_path: f'exec {root}/bin/nvcc "$@"'}
+    for folder, command in scripts.items():
+        nvcc = folder / "bin/nvcc"
+        nvcc.parent.mkdir()
+        nvcc.write_text(f"#!/bin/sh\n{command}\n")
+        nvcc.chmod(0o755)
+    return root
+
+
+def linked_from(toolkit: Path, **environment: str) -> str:
+    path = f"{toolkit.parent}/bin{os.pathsep}{os.environ['PATH']}"
+    options = {"folder": STARTER / "cpp", "PATH": path} | environment
+    return run("-B", "-c", WITH_CUDA, **options)
+
+
+def test_it_links_from_the_toolkit_of_an_nvcc_behind_a_script(toolkit):
+    (toolkit / "lib64/libcudart.so").touch()
+    said = linked_from(toolkit)
+    assert str(toolkit / "lib64") in said.split()
+    assert "without GPU kernels" not in said
+
+
+def test_it_looks_for_libcudart_before_it_compiles(toolkit):
+    # The compiler of a system that has the library knows where; this one knows nothing.
+    said = linked_from(toolkit, CXX="echo")
+    assert f"without GPU kernels: no libcudart.so in {toolkit}/lib64" in said
