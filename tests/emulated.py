@@ -42,12 +42,12 @@ class GpuFault(Exception):
     """A launch that broke a rule; the message says which."""
 
 
-def missing_tool() -> str | None:
-    """Say what this machine lacks to run the emulator."""
+def missing_tools() -> str:
+    """Say what this machine lacks to run the emulator; empty where it lacks nothing."""
     if sys.platform != "linux":
-        return "the emulator needs Linux (ucontext, g++, nm)"
-    names = [name for name in ("g++", "nm", "c++filt") if shutil.which(name) is None]
-    return f"the emulator needs {', '.join(names)}" if names else None
+        return "Linux (ucontext, g++, nm)"
+    names = ("g++", "nm", "c++filt")
+    return ", ".join(name for name in names if shutil.which(name) is None)
 
 
 class Launcher(NamedTuple):

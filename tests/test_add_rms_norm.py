@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import opbook
 from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
-from gpu import needs_gpu, on_a_busy_stream
+from gpu import needs_gpu, needs_two_gpus, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 # The default depends on the dtype, and these tests compare fp16 with fp64.
@@ -351,7 +351,7 @@ def test_replays_in_a_cuda_graph():
         assert_close(actual, expected)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 def test_runs_on_the_device_of_its_input():
     input, residual = torch.randn(2, 8, 4096, device="cuda:1")
     with torch.cuda.device(0):

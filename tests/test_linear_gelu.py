@@ -13,8 +13,8 @@ import torch.nn.functional as F
 import opbook
 from called import Called, NoGradient
 from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
-from emulated import build, missing_tool
-from gpu import needs_gpu, on_a_busy_stream
+from emulated import build
+from gpu import needs_emulator, needs_gpu, needs_two_gpus, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -544,12 +544,11 @@ def test_compiles_with_inductor_forward_and_backward(device):
 @pytest.fixture(scope="module", params=[32, 64], ids="warp_{}".format)
 def emulated_gpu(request, tmp_path_factory):
     """The GPU launcher, run on the CPU and checked at every access."""
-    if missing_tool() is not None:
-        pytest.skip(missing_tool())
     source = Path(__file__).parents[1] / "csrc" / "linear_gelu" / "linear_gelu.cu"
     return build(source, request.param, tmp_path_factory.mktemp("emulated"))
 
 
+@needs_emulator
 @pytest.mark.parametrize("order", ["ascending", "descending", "random"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("approximate", FORMS)
@@ -658,7 +657,7 @@ def test_replays_in_a_cuda_graph(dtype, approximate):
     torch.testing.assert_close(output, expected)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("approximate", FORMS)
 def test_runs_on_the_device_of_its_input(dtype, approximate):

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import GpuFault, missing_tool, without_instances
+from emulated import GpuFault, without_instances
+from gpu import needs_emulator
 from operands import (
     DTYPES,
     HIDDEN,
@@ -24,7 +25,7 @@ from operands import (
 CSRC = Path(__file__).parents[1] / "csrc"
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 def check_rms_norm(launch, input, weight, output=None, eps=1e-5):
