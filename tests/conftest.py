@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from itertools import combinations
 
 import pytest
 import torch
@@ -15,32 +16,58 @@ LEFT_OUT = pytest.StashKey[Counter]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "also run the combinations that find no planted fault which others do not"
-    parser.addoption("--all", action="store_true", help=text)
+    text = "run each combination of parameters, and what compiles or runs for long"
+    parser.addoption("--all", action="store_true", default=HAS_GPU, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter()
     for marker in (
-        "all: runs with --all only",
+        "all: runs with --all only, or where there is a GPU",
         "needs(what, here): is left out where ``here`` is false",
     ):
         config.addinivalue_line("markers", marker)
 
 
-def why_left_out(item: pytest.Item) -> str:
-    """What a test waits for; empty if it runs."""
-    for mark in item.iter_markers("needs"):
-        what, here = mark.args
-        if not here:
-            return f"need {what}"
-    has_to_wait = item.get_closest_marker("all") and not item.config.getoption("--all")
-    return "run with --all" if has_to_wait else ""
+def missing(item: pytest.Item) -> str:
+    """What a test needs that is not here."""
+    needs = (mark.args for mark in item.iter_markers("needs"))
+    return next((f"need {what}" for what, here in needs if not here), "")
 
 
+def pairs(item: pytest.Item) -> set:
+    """Each two parameters of a test, with their values."""
+    if not hasattr(item, "callspec"):
+        return {item}
+    values = [(name, id(value)) for name, value in item.callspec.params.items()]
+    function = item.nodeid.partition("[")[0]
+    return {(function, *pair) for pair in combinations(values, min(2, len(values)))}
+
+
+def every_pair(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Few combinations in which each pair of two parameters' values occurs.
+
+    Most planted faults depend on two values at most; tests/mutants.py shows that these
+    combinations find all that the others find.
+    """
+    found, seen, chosen = {item: pairs(item) for item in items}, set(), set()
+    for least in range(10, 0, -1):  # first those that have many pairs which none had
+        for item, new in found.items():
+            if len(new - seen) >= least:
+                chosen.add(item)
+                seen |= new
+    return chosen
+
+
+@pytest.hookimpl(trylast=True)  # after -k and -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
-    """Leave out what a run does not ask for, or cannot run on this machine."""
-    reasons = {item: why_left_out(item) for item in items}
+    """Leave out what cannot run on this machine, and what a run does not ask for."""
+    reasons = {item: missing(item) for item in items}
+    if not config.getoption("--all"):
+        short = [i for i in items if not (reasons[i] or i.get_closest_marker("all"))]
+        chosen = every_pair(short)
+        waiting = (item for item in items if not reasons[item] and item not in chosen)
+        reasons |= dict.fromkeys(waiting, "run with --all")
     left_out = [item for item in items if reasons[item]]
     config.stash[LEFT_OUT].update(reasons[item] for item in left_out)
     config.hook.pytest_deselected(items=left_out)

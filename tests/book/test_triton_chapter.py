@@ -64,7 +64,11 @@ def expected_to_fail(block: page.Block) -> str:
     )
 
 
-@pytest.mark.parametrize("path", CHAPTER, ids=lambda path: path.stem)
+# One is enough until a page has changed.
+PAGES = [pytest.param(path, marks=pytest.mark.all) for path in CHAPTER[1:]]
+
+
+@pytest.mark.parametrize("path", [CHAPTER[0], *PAGES], ids=lambda path: path.stem)
 def test_a_page_copied_into_one_file_runs(path, package, tmp_path):
     file = tmp_path / "copied.py"
     file.write_text(copied(path))
