@@ -36,8 +36,8 @@ TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 class Mutant(NamedTuple):
     """One fault: the text ``old`` of ``file``, which occurs once, becomes ``new``.
 
-    Unless ``tests`` says otherwise, tests/test_NAME_kernel.py looks for faults of NAME.h
-    and NAME.cu where there is one, the other tests/test_NAME*.py for the rest.
+    Unless ``tests`` says otherwise, tests/test_NAME_kernel.py, if there is one, looks
+    for faults of NAME.h and NAME.cu, and the other tests/test_NAME*.py for the rest.
     """
 
     name: str

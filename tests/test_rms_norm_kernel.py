@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import GpuFault, without_instances
+from emulated import GpuFault, with_instances
 from gpu import needs_emulator
 from operands import (
     DTYPES,
@@ -197,7 +197,7 @@ def form(built, tmp_path_factory):
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
     text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
     source = tmp_path_factory.mktemp("form") / "form.cu"
-    source.write_text(without_instances(text) + FORM)
+    source.write_text(with_instances(text, ()) + FORM)
     return functools.partial(built(source, 64).launch, "launch_form")
 
 
