@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Hashable
 from itertools import combinations
 
 import pytest
@@ -35,11 +36,17 @@ def missing(item: pytest.Item) -> str:
     return next((f"need {what}" for what, here in needs if not here), "")
 
 
+def identity(value: object) -> tuple:
+    """What tells a value from others: 1 and True are two."""
+    return type(value), value if isinstance(value, Hashable) else id(value)
+
+
 def pairs(item: pytest.Item) -> set:
     """Each two parameters of a test, with their values."""
     if not hasattr(item, "callspec"):
         return {item}
-    values = [(name, id(value)) for name, value in item.callspec.params.items()]
+    params = item.callspec.params.items()
+    values = [(name, identity(value)) for name, value in params]
     function = item.nodeid.partition("[")[0]
     return {(function, *pair) for pair in combinations(values, min(2, len(values)))}
 
