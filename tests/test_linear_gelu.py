@@ -15,7 +15,7 @@ from called import Called, NoGradient
 from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
 from emulated import build
 from gpu import needs_emulator, needs_gpu, needs_two_gpus, on_a_busy_stream
-from layouts import LAYOUTS, layouts
+from layouts import FEW_LAYOUTS, LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = DTYPES[:2]
@@ -482,9 +482,8 @@ def test_second_gradient_equals_eagers(device, approximate):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("layout", "grad"), [("contiguous", False), *((layout, True) for layout in LAYOUTS)]
-)
+@pytest.mark.parametrize("layout", FEW_LAYOUTS)
+@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("op", OPS)
 def test_opcheck(device, layout, op, grad):
     input = layouts(device)[layout]
@@ -537,6 +536,7 @@ def test_compiles_without_a_graph_break(device, grad):
     assert_compiled_equals_eager(device, "aot_eager", grad)
 
 
+@pytest.mark.all
 def test_compiles_with_inductor_forward_and_backward(device):
     assert_compiled_equals_eager(device, "inductor", grad=True)
 
