@@ -52,8 +52,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
     """Take over what a worker left out: each of them has collected all the tests."""
-    counts = getattr(node, "workeroutput", {}).get("left_out", {})
-    node.config.stash[LEFT_OUT] = Counter(counts)
+    if counts := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = Counter(counts)
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
