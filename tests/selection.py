@@ -30,8 +30,8 @@ def pairs(item: pytest.Item) -> set:
 def every_pair(items: list[pytest.Item]) -> set[pytest.Item]:
     """Few combinations in which each pair of two parameters' values occurs.
 
-    Most planted faults depend on two values at most; tests/mutants.py shows that these
-    combinations find all that the others find.
+    Most faults depend on two values at most. tests/mutants.py runs these combinations
+    alone, so a planted fault that needs another one survives there.
     """
     found, seen, chosen = {item: pairs(item) for item in items}, set(), set()
     for least in range(10, 0, -1):  # first those that have many pairs which none had
