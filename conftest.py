@@ -34,7 +34,7 @@ IN_A_PAGE = "PROOF_FOLDER" in os.environ
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run every page, every case")
+    parser.addoption("--all", action="store_true", help="run all pages and cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ CXX_NAMES = {
     torch.float32: "float",
     torch.float64: "double",
 }
+# Of input and weight. The other half type has no code of its own.
+FEW = ("c10::Half, c10::Half", "c10::Half, float", "float, float", "double, double")
 SCALARS = {
     "bool": ctypes.c_bool,
     "int": ctypes.c_int,
@@ -42,12 +45,12 @@ class GpuFault(Exception):
     """A launch that broke a rule; the message says which."""
 
 
-def missing_tool() -> str | None:
-    """Say what this machine lacks to run the emulator."""
+def missing_tools() -> str:
+    """Say what this machine lacks to run the emulator; empty where it lacks nothing."""
     if sys.platform != "linux":
-        return "the emulator needs Linux (ucontext, g++, nm)"
-    names = [name for name in ("g++", "nm", "c++filt") if shutil.which(name) is None]
-    return f"the emulator needs {', '.join(names)}" if names else None
+        return "Linux (ucontext, g++, nm)"
+    names = ("g++", "nm", "c++filt")
+    return ", ".join(name for name in names if shutil.which(name) is None)
 
 
 class Launcher(NamedTuple):
@@ -122,13 +125,24 @@ class Gpu:
                 self._make_known(part)
 
 
-def build(source: Path, warp_size: int, folder: Path) -> Gpu:
-    """Compile a ``.cu`` file and the emulator into one library of ``folder``."""
+def build(
+    source: Path, warp_size: int, folder: Path, types: tuple[str, ...] | None = None
+) -> Gpu:
+    """Compile a ``.cu`` file and the emulator into one library of ``folder``.
+
+    Args:
+        source: The file.
+        warp_size: 32 or 64.
+        folder: Where the library goes.
+        types: Of input and weight, as for ``with_instances``; all when left out.
+    """
     headers = folder / "include" / "hip"
     headers.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "gpu_emulator.h", headers / "hip_runtime.h")
     runtime = _object(HERE / "gpu_emulator.cpp", [*FLAGS, "-O2"])
-    text, launches = LAUNCH.subn(CALL, source.read_text())
+    text = source.read_text()
+    text = text if types is None else with_instances(text, types)
+    text, launches = LAUNCH.subn(CALL, text)
     if launches == 0 or "<<<" in text:
         raise ValueError(f"{source}: can't read its <<<...>>> launches")
     rewritten = folder / f"{source.stem}.{warp_size}.cpp"
@@ -143,9 +157,10 @@ def build(source: Path, warp_size: int, folder: Path) -> Gpu:
     return Gpu(library, warp_size)
 
 
-def without_instances(text: str) -> str:
-    """A ``.cu`` file that compiles fast: for a test which asks its templates itself."""
-    return text.replace("OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);", "")
+def with_instances(text: str, types: Iterable[str]) -> str:
+    """A ``.cu`` file that compiles faster: for these types of input and weight."""
+    instances = " ".join(f"OPBOOK_INSTANTIATE({each});" for each in types)
+    return text.replace("OPBOOK_FOR_INPUT_AND_WEIGHT(OPBOOK_INSTANTIATE);", instances)
 
 
 def _object(source: Path, flags: list[str], *anywhere: Path) -> Path:

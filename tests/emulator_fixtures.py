@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from emulated import build
+from emulated import FEW, build
 
 CSRC = Path(__file__).parents[1] / "csrc"
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory):
+def built(request, tmp_path_factory):
     """Compile each source once per warp size in a session."""
     folder = tmp_path_factory.mktemp("emulated")
-    return functools.cache(lambda source, lanes: build(source, lanes, folder))
+    types = None if request.config.getoption("--all") else FEW
+    return functools.cache(lambda source, lanes: build(source, lanes, folder, types))
 
 
 @pytest.fixture(params=[32, 64], ids="warp_{}".format)

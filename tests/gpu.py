@@ -1,4 +1,4 @@
-"""What the tests that need a GPU share."""
+"""What the tests that need a GPU share, be it an emulated one."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,14 @@ import pytest
 import torch
 
 import opbook
+from emulated import missing_tools
 
-# On ROCm too: its tensors are "cuda" tensors. Tests of Triton's operators also run in a
-# clone that is not built, in which the library cannot be asked.
-HAS_GPU = torch.cuda.is_available() and opbook.runs_on_gpu()
-needs_gpu = pytest.mark.skipif(
-    not HAS_GPU, reason="needs a CUDA or ROCm GPU, and a build with GPU kernels"
-)
+# On ROCm too: its tensors are "cuda" tensors. A clone that is not built has Triton's
+# operators alone, for which a GPU is enough.
+HAS_GPU = torch.cuda.is_available() if opbook._not_built else opbook.runs_on_gpu()
+needs_gpu = pytest.mark.needs("a GPU and a build with GPU kernels", HAS_GPU)
+needs_emulator = pytest.mark.needs(f"{missing_tools()} (emulator)", not missing_tools())
+needs_two_gpus = pytest.mark.needs("two GPUs", torch.cuda.device_count() > 1)
 
 
 def on_a_busy_stream(function: Callable, late: torch.Tensor) -> torch.Tensor:

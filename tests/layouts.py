@@ -1,5 +1,6 @@
 """Tensors of one shape family in every memory layout an operator meets."""
 
+import pytest
 import torch
 
 
@@ -29,3 +30,9 @@ def layouts(device: str, dtype: torch.dtype = torch.float32) -> dict[str, torch.
 
 
 LAYOUTS = tuple(layouts("cpu"))
+# For tests that take half a second: one of each kind, and the others with --all.
+KINDS = ("contiguous", "transposed", "channels_last", "expanded_rows", "empty_rows")
+FEW_LAYOUTS = [
+    pytest.param(name, marks=() if name in KINDS else pytest.mark.all)
+    for name in LAYOUTS
+]

@@ -36,9 +36,8 @@ TIMEOUT = 300  # seconds: a mutant that never ends is noticed too
 class Mutant(NamedTuple):
     """One fault: the text ``old`` of ``file``, which occurs once, becomes ``new``.
 
-    Unless ``tests`` says otherwise, tests/test_NAME_kernel.py looks for faults of
-    NAME.h and NAME.cu, the other tests/test_NAME*.py for those of NAME_op.cpp and
-    NAME.py.
+    Unless ``tests`` says otherwise, tests/test_NAME_kernel.py, if there is one, looks
+    for faults of NAME.h and NAME.cu, and the other tests/test_NAME*.py for the rest.
     """
 
     name: str
@@ -63,9 +62,13 @@ class Mutant(NamedTuple):
         if path.suffix in {".h", ".cu"} and self.gpus == 0:
             if path.parent.name == "csrc":  # all of them share it
                 return [EMULATOR, *_files("tests/test_*_kernel.py")]
-            return _files(f"tests/test_{operator}_kernel.py")
-        found = _files(f"tests/test_{operator}*.py")
-        return [name for name in found if not name.endswith(ON_THE_EMULATOR)]
+            if found := _files(f"tests/test_{operator}_kernel.py"):
+                return found
+        pattern = f"tests/test_{operator}*.py"
+        found = [name for name in _files(pattern) if not name.endswith(ON_THE_EMULATOR)]
+        if not found:
+            raise ValueError(f"{self.name}: name its tests, as there is no {pattern}")
+        return found
 
 
 class Verdict(NamedTuple):

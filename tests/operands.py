@@ -1,10 +1,12 @@
 """Operands for kernels over raw pointers, and how to compare their results."""
 
+import pytest
 import torch
 
 from eager import TOLERANCES
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+OTHER_HALF = pytest.param(torch.bfloat16, marks=pytest.mark.all)
+DTYPES = (torch.float16, OTHER_HALF, torch.float32, torch.float64)
 # A tail of a vector, of a warp of 32 and of 64, of a block, and none.
 HIDDEN = (1, 31, 33, 127, 128, 1025, 4096)
 # A part of a warp, a warp, and two a row; a block's last rows are behind the last one.

@@ -5,8 +5,8 @@ import torch
 
 import opbook
 from eager import Sample, assert_same_outcome, outcome
-from gpu import needs_gpu, on_a_busy_stream
-from layouts import LAYOUTS, layouts
+from gpu import needs_gpu, needs_two_gpus, on_a_busy_stream
+from layouts import FEW_LAYOUTS, LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 OTHER_DTYPES = (
@@ -77,7 +77,7 @@ def test_gradients_of_both_orders(device):
     assert torch.autograd.gradgradcheck(opbook.add_one, input)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", FEW_LAYOUTS)
 def test_opcheck(device, layout):
     input = layouts(device)[layout].detach().requires_grad_()
     torch.library.opcheck(torch.ops.opbook.add_one.default, (input,))
@@ -107,7 +107,7 @@ def test_runs_on_the_current_stream():
     torch.testing.assert_close(output, eager(late), rtol=0, atol=0)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 def test_runs_on_the_device_of_its_input():
     input = torch.randn(1024, device="cuda:1")
     with torch.cuda.device(0):

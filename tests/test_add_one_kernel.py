@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from emulated import missing_tool
+from gpu import needs_emulator
 from operands import DTYPES, not_written
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

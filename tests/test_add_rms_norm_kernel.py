@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import missing_tool
+from gpu import needs_emulator
 from operands import (
     DTYPES,
     ROWS,
@@ -18,7 +18,7 @@ from operands import (
 )
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 def check_add_rms_norm(launch, input, residual, weight=None, eps=1e-5):

@@ -32,7 +32,13 @@ def wrong(operator, arguments) -> dict[str, str]:
     return {name: text for name, verdict, text in found if verdict == "WRONG"}
 
 
-@pytest.mark.parametrize("name", faults.FAULTS)
+# There, opcheck compares no strides of tensors on the CPU.
+before_2_13 = pytest.mark.xfail(torch.__version__ < "2.13", reason="PyTorch < 2.13")
+STRIDES = "promises contiguous memory"
+FOUND = [name for name in faults.FAULTS if name != STRIDES]
+
+
+@pytest.mark.parametrize("name", [*FOUND, pytest.param(STRIDES, marks=before_2_13)])
 def test_a_planted_fault_is_found(name):
     torch.manual_seed(0)
     expected, operator, arguments = faults.FAULTS[name]

@@ -194,15 +194,32 @@ def compiled(source: Path, target: str) -> codeobjects.CodeObject:
         pytest.skip(str(missing))
 
 
-@pytest.mark.parametrize("target", codeobjects.TARGETS)
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+# The others compile for minutes.
+QUICK = [(CSRC / "add_one/add_one.cu", target) for target in ("sm_90", "gfx942")]
+EACH = [(source, target) for source in SOURCES for target in codeobjects.TARGETS]
+
+
+def with_all_but_quick(cases: list) -> list:
+    return [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.all)
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), with_all_but_quick(EACH), ids=lambda part: Path(part).stem
+)
 def test_the_compiler_made_what_the_kernel_means(source, target):
     assert faults(compiled(source, target), target) == []
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_dependencies_are_the_compilers_own_record(source):
-    read = compiled(source, "gfx942").dependencies
+@pytest.mark.parametrize(
+    ("source", "target"),
+    with_all_but_quick([case for case in EACH if case[1] == "gfx942"]),
+    ids=lambda part: Path(part).stem,
+)
+def test_dependencies_are_the_compilers_own_record(source, target):
+    read = compiled(source, target).dependencies
     assert source in read
     assert CSRC / "portable.h" in read
     assert all(path.is_file() for path in read)

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulated import GpuFault, missing_tool
+from emulated import GpuFault
+from gpu import needs_emulator
 
 CSRC = Path(__file__).parents[1] / "csrc"
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 # the grid -----------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 import opbook
 from called import Called, NoGradient
 from eager import TOLERANCES, Sample, assert_close, assert_same_outcome, outcome
-from emulated import build, missing_tool
-from gpu import needs_gpu, on_a_busy_stream
-from layouts import LAYOUTS, layouts
+from emulated import build
+from gpu import needs_emulator, needs_gpu, needs_two_gpus, on_a_busy_stream
+from layouts import FEW_LAYOUTS, LAYOUTS, layouts
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = DTYPES[:2]
@@ -482,9 +482,8 @@ def test_second_gradient_equals_eagers(device, approximate):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("layout", "grad"), [("contiguous", False), *((layout, True) for layout in LAYOUTS)]
-)
+@pytest.mark.parametrize("layout", FEW_LAYOUTS)
+@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("op", OPS)
 def test_opcheck(device, layout, op, grad):
     input = layouts(device)[layout]
@@ -537,6 +536,7 @@ def test_compiles_without_a_graph_break(device, grad):
     assert_compiled_equals_eager(device, "aot_eager", grad)
 
 
+@pytest.mark.all
 def test_compiles_with_inductor_forward_and_backward(device):
     assert_compiled_equals_eager(device, "inductor", grad=True)
 
@@ -544,12 +544,11 @@ def test_compiles_with_inductor_forward_and_backward(device):
 @pytest.fixture(scope="module", params=[32, 64], ids="warp_{}".format)
 def emulated_gpu(request, tmp_path_factory):
     """The GPU launcher, run on the CPU and checked at every access."""
-    if missing_tool() is not None:
-        pytest.skip(missing_tool())
     source = Path(__file__).parents[1] / "csrc" / "linear_gelu" / "linear_gelu.cu"
     return build(source, request.param, tmp_path_factory.mktemp("emulated"))
 
 
+@needs_emulator
 @pytest.mark.parametrize("order", ["ascending", "descending", "random"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("approximate", FORMS)
@@ -658,7 +657,7 @@ def test_replays_in_a_cuda_graph(dtype, approximate):
     torch.testing.assert_close(output, expected)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("approximate", FORMS)
 def test_runs_on_the_device_of_its_input(dtype, approximate):

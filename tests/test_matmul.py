@@ -5,7 +5,7 @@ import torch
 
 import opbook
 from eager import Sample, assert_same_outcome, outcome
-from gpu import needs_gpu, on_a_busy_stream
+from gpu import needs_gpu, needs_two_gpus, on_a_busy_stream
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 VERSIONS = {
@@ -221,7 +221,7 @@ def test_runs_on_the_current_stream(version):
     assert_within_rounding(output, late, late)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 def test_runs_on_the_device_of_its_input():
     input = torch.randn(64, 64, device="cuda:1")
     with torch.cuda.device(0):

@@ -16,7 +16,7 @@ import torch
 
 import emulated
 from environment import without
-from gpu import HAS_GPU, needs_gpu
+from gpu import HAS_GPU, needs_emulator, needs_gpu
 from opbook.overrides import override
 
 ON = {"OPBOOK_ENABLE_OVERRIDES": "1"}
@@ -92,13 +92,12 @@ def test_another_operators_switch_leaves_it_on_and_quiet(device):
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory):
-    if emulated.missing_tool():
-        pytest.skip(emulated.missing_tool())
     source = Path(__file__).parents[1] / "csrc" / "neg" / "neg.cu"
     gpu = emulated.build(source, 32, tmp_path_factory.mktemp("neg"))
     return functools.partial(gpu.launch, "launch_neg")
 
 
+@needs_emulator
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 257, 4099])
 @pytest.mark.parametrize("offsets", [(0, 0), (1, 0), (0, 1)], ids=str)
 @pytest.mark.parametrize(

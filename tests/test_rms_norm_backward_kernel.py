@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from emulated import missing_tool, without_instances
+from emulated import with_instances
+from gpu import needs_emulator
 from operands import (
     DTYPES,
     HIDDEN,
@@ -35,7 +36,7 @@ const char* launch_plan(int64_t rows, int64_t hidden, int64_t aligned, double* f
 """
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 def check_rms_norm_backward(launch, grad, input, weight, added=None, eps=1e-5):
@@ -157,7 +158,7 @@ def plan(built, tmp_path_factory):
     source = CSRC / "rms_norm/rms_norm_backward.cu"
     text = source.read_text().replace('"rms_norm_b', f'"{source.parent}/rms_norm_b')
     copy = tmp_path_factory.mktemp("plan") / "plan.cu"
-    copy.write_text(without_instances(text) + PLAN)
+    copy.write_text(with_instances(text, ()) + PLAN)
     return functools.partial(built(copy, 64).launch, "launch_plan")
 
 

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import GpuFault, missing_tool, without_instances
+from emulated import GpuFault, with_instances
+from gpu import needs_emulator
 from operands import (
     DTYPES,
     HIDDEN,
@@ -24,7 +25,7 @@ from operands import (
 CSRC = Path(__file__).parents[1] / "csrc"
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 def check_rms_norm(launch, input, weight, output=None, eps=1e-5):
@@ -196,7 +197,7 @@ def form(built, tmp_path_factory):
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
     text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
     source = tmp_path_factory.mktemp("form") / "form.cu"
-    source.write_text(without_instances(text) + FORM)
+    source.write_text(with_instances(text, ()) + FORM)
     return functools.partial(built(source, 64).launch, "launch_form")
 
 

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 import opbook
 from called import Called
 from eager import TOLERANCES, outcome
-from gpu import HAS_GPU, needs_gpu, on_a_busy_stream
+from gpu import HAS_GPU, needs_gpu, needs_two_gpus, on_a_busy_stream
 from layouts import LAYOUTS, layouts
 
 triton = pytest.importorskip("triton", reason="needs triton")
@@ -684,7 +684,7 @@ def test_runs_on_the_current_stream(case):
     assert_near(actual, case.eager(late, *others), (late, *others))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_two_gpus
 @every_case
 def test_runs_on_the_device_of_its_input(case):
     inputs = case.inputs(torch.randn(6, 40, device="cuda:1"))

@@ -8,6 +8,7 @@ import pytest
 from alone import run, without_library
 
 pytest.importorskip("triton")
+TESTS = Path(__file__).parent
 INTERPRETED = "import os; os.environ['TRITON_INTERPRET'] = '1'\n"
 
 
@@ -20,6 +21,13 @@ def test_an_operator_in_triton_needs_no_library(package, tmp_path):
     code = "import torch, opbook; print(opbook.scale(torch.ones(3), 2.0).tolist())"
     done = run(tmp_path, package, "-c", f"{INTERPRETED}{code}")
     assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
+
+
+def test_without_the_library_a_gpu_is_enough_for_the_tests(package, tmp_path):
+    sees_one = "import torch; torch.cuda.is_available = lambda: True\n"
+    code = f"{sees_one}import sys; sys.path.append({str(TESTS)!r}); import gpu"
+    done = run(tmp_path, package, "-c", f"{code}; print(gpu.HAS_GPU)")
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_what_is_written_in_cpp_says_how_to_build_it(package, tmp_path):

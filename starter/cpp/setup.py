@@ -2,6 +2,7 @@
 
 import os  # [gpu/]
 import shutil  # [gpu/]
+import subprocess  # [gpu/]
 import sys
 from glob import glob
 
@@ -16,10 +17,19 @@ def missing_for_gpu() -> str | None:  # [gpu]
         return "USE_CUDA=0"
     if not (torch.version.cuda or torch.version.hip):
         return f"torch {torch.__version__} is a build for the CPU"
+    if torch.version.cuda and not os.environ.keys() & {"CUDA_HOME", "CUDA_PATH"}:
+        # torch guesses from PATH, where nvcc may be a script or a link: ask nvcc.
+        said = subprocess.getoutput("nvcc --dryrun -x cu -c /dev/null -o /dev/null")
+        if root := said.partition("#$ TOP=")[2].partition("\n")[0]:
+            cpp_extension.CUDA_HOME = os.path.normpath(root)
     compiler = "hipcc" if torch.version.hip else "nvcc"
     home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
     if home is None or not shutil.which(compiler, path=f"{home}/bin"):
         return f"{compiler} not found (set CUDA_HOME or ROCM_HOME)"
+    find = f"{cpp_extension.get_cxx_compiler()} -B{home}/lib64 -B{home}/lib"
+    library = subprocess.getoutput(f"{find} -print-file-name=libcudart.so")
+    if torch.version.cuda and not os.path.exists(library):
+        return f"no libcudart.so in {home}/lib64 (install cuda-cudart-dev)"
     return None  # [/gpu]
 
 

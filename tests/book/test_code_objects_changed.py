@@ -12,6 +12,7 @@ from torch.utils.hipify import hipify_python
 
 from test_code_objects import CSRC, SOURCES, compile_or_skip, faults
 
+pytestmark = pytest.mark.all  # it compiles for minutes
 # Each plants a fault: in this file, what the expression matches is replaced.
 MUTANTS = {
     "half the shuffles": (

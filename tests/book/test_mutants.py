@@ -14,3 +14,15 @@ def test_changes_one_place(mutant):
     text = (ROOT / mutant.file).read_text()
     assert text.count(mutant.old) == 1
     assert mutant.old != mutant.new
+
+
+def who_tests(file: str) -> list[str]:
+    return mutants.Mutant("any", file, "old", "new").arguments()
+
+
+def test_who_looks_for_a_fault():
+    assert who_tests("csrc/matmul/matmul.h") == ["tests/test_matmul_kernel.py"]
+    assert who_tests("csrc/matmul/matmul_op.cpp") == ["tests/test_matmul.py"]
+    assert who_tests("csrc/linear_gelu/linear_gelu.h") == ["tests/test_linear_gelu.py"]
+    with pytest.raises(ValueError, match=r"there is no tests/test_other\*\.py"):
+        who_tests("csrc/other/other.h")

@@ -1,6 +1,7 @@
 """The starter: projects made of it build, pass their tests, and live side by side."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +26,13 @@ spec.loader.exec_module(new)
 # For what differs from another project by its names alone.
 CHEAP = "not opcheck and not compiles and not derivatives and not forward_mode"
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942")
+one_of_each_compiler = pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(name, marks=() if name in ("sm_90", "gfx942") else pytest.mark.all)
+        for name in TARGETS
+    ],
+)
 
 
 def run(*command, folder: Path, **environment: str) -> str:
@@ -64,15 +72,21 @@ def run_tests(project: Path, site: Path, *options: str) -> None:
 
 @pytest.fixture(scope="session")
 def projects(tmp_path_factory) -> Path:
-    """A project of each kind, installed; the C++ one has grown an operator."""
+    """A project of each kind; the C++ one has grown an operator."""
     folder = tmp_path_factory.mktemp("projects")
     script = STARTER / "new.py"
     run(script, folder / CPP[0], "--operator", CPP[1], folder=folder)
     run("new.py", "--add", CPP[2], folder=folder / CPP[0])
     run(script, folder / TRITON[0], "--operator", TRITON[1], "--triton", folder=folder)
-    for package in (CPP[0], TRITON[0]):
-        install(folder / package, folder / "site")
     return folder
+
+
+@pytest.fixture(scope="session")
+def installed(projects) -> Path:
+    """Both projects, installed beside them."""
+    for package in (CPP[0], TRITON[0]):
+        install(projects / package, projects / "site")
+    return projects
 
 
 def files(folder: Path) -> list[Path]:
@@ -87,7 +101,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1010), ("triton", 10, 420)]
+    ("kind", "most_files", "most_lines"), [("cpp", 18, 1020), ("triton", 10, 420)]
 )
 def test_it_is_small(kind, most_files, most_lines):
     found = files(STARTER / kind)
@@ -106,14 +120,16 @@ def test_it_knows_nothing_of_the_rest():
         assert "opbook" not in text.lower(), path
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("operator", "which"), [(CPP[1], ""), (CPP[2], CHEAP)])
-def test_a_project_in_cpp_passes_its_tests(projects, operator, which):
+def test_a_project_in_cpp_passes_its_tests(installed, operator, which):
     tests = f"tests/test_{operator}.py"
-    run_tests(projects / CPP[0], projects / "site", tests, "-k", which)
+    run_tests(installed / CPP[0], installed / "site", tests, "-k", which)
 
 
-def test_a_project_in_triton_passes_its_tests(projects):
-    run_tests(projects / TRITON[0], projects / "site")
+@pytest.mark.all
+def test_a_project_in_triton_passes_its_tests(installed):
+    run_tests(installed / TRITON[0], installed / "site")
 
 
 FORGOTTEN = [  # of one tensor alone
@@ -123,17 +139,18 @@ FORGOTTEN = [  # of one tensor alone
 ]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("test", "right", "wrong"), FORGOTTEN)
 def test_the_tests_of_a_project_notice_a_forgotten_tensor(
-    projects, tmp_path, test, right, wrong
+    installed, tmp_path, test, right, wrong
 ):
-    site = shutil.copytree(projects / "site", tmp_path / "site")
+    site = shutil.copytree(installed / "site", tmp_path / "site")
     file = site / CPP[0] / f"{CPP[1]}.py"
     assert file.read_text().count(right) == 1
     file.write_text(file.read_text().replace(right, wrong))
     only = (f"tests/test_{CPP[1]}.py", "-k", test)
     with pytest.raises(AssertionError, match="1 failed"):
-        run_tests(projects / CPP[0], site, *only)
+        run_tests(installed / CPP[0], site, *only)
 
 
 @pytest.mark.parametrize("kind", ["cpp", "triton"])
@@ -162,7 +179,8 @@ def test_no_old_name_is_left(projects):
             assert not re.search("starter|swiglu|opbook", text, re.IGNORECASE), path
 
 
-def test_two_projects_and_opbook_share_a_process(projects):
+@pytest.mark.all
+def test_two_projects_and_opbook_share_a_process(installed):
     code = (
         "import torch, opbook, k, kernels_of_ours",
         "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
@@ -178,8 +196,8 @@ def test_two_projects_and_opbook_share_a_process(projects):
         "torch.testing.assert_close(opbook.add_one(gate), gate + 1)",
     )
     interpreted = {} if HAS_GPU else {"TRITON_INTERPRET": "1"}
-    paths = {"PYTHONPATH": str(projects / "site")}
-    run("-c", "\n".join(code), folder=projects, **interpreted, **paths)
+    paths = {"PYTHONPATH": str(installed / "site")}
+    run("-c", "\n".join(code), folder=installed, **interpreted, **paths)
 
 
 REFUSED = {
@@ -277,12 +295,13 @@ def test_the_patch_leaves_nothing_of_the_old_arguments(softcap):
             assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_gpu_compiler_accepts_other_arguments(target, softcap, tmp_path):
     compiled(softcap / "csrc" / "softcap.cu", target, tmp_path, loads=1)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@one_of_each_compiler
 def test_a_gpu_compiler_accepts_it(target, tmp_path):
     compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
 
@@ -326,11 +345,13 @@ def pairs(tmp_path_factory) -> Path:
     return folder / "pairs"
 
 
+@pytest.mark.all
 def test_a_project_with_other_names_of_arguments_passes_its_tests(pairs, tmp_path):
     install(pairs, tmp_path / "site")
     run_tests(pairs, tmp_path / "site", "-k", CHEAP)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_a_gpu_compiler_accepts_other_names_of_arguments(target, pairs, tmp_path):
     compiled(pairs / "csrc" / "pair.cu", target, tmp_path, loads=2)
@@ -351,3 +372,48 @@ def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):
     for names in (sources, *zipfile.ZipFile(archive).namelist()):
         assert "_hip" not in names
     assert "swiglu_op.cpp" in sources
+
+
+# What setup.py sees where torch is built for CUDA: the folders that it links from.
+WITH_CUDA = """\
+import os, torch, setuptools
+os.environ.pop("CUDA_HOME", None), os.environ.pop("CUDA_PATH", None)
+torch.version.cuda, torch.version.hip = "13.0", None
+torch.cuda._is_compiled, torch.cuda.is_available = lambda: True, lambda: False
+setuptools.setup = lambda ext_modules, **_: print(*ext_modules[0].library_dirs)
+exec(open("setup.py").read())
+"""
+
+
+@pytest.fixture
+def toolkit(tmp_path) -> Path:
+    """A CUDA toolkit whose nvcc knows its root, and which a script on PATH leads to."""
+    root = tmp_path / "toolkit"
+    (root / "lib64").mkdir(parents=True)
+    said = f"#$ _HERE_={root}/bin\n#$ TOP={root}/bin/..\n"
+    scripts = {root: f"printf '{said}' >&2", tmp_path: f'exec {root}/bin/nvcc "$@"'}
+    for folder, command in scripts.items():
+        nvcc = folder / "bin/nvcc"
+        nvcc.parent.mkdir()
+        nvcc.write_text(f"#!/bin/sh\n{command}\n")
+        nvcc.chmod(0o755)
+    return root
+
+
+def linked_from(toolkit: Path, **environment: str) -> str:
+    path = f"{toolkit.parent}/bin{os.pathsep}{os.environ['PATH']}"
+    options = {"folder": STARTER / "cpp", "PATH": path} | environment
+    return run("-B", "-c", WITH_CUDA, **options)
+
+
+def test_it_links_from_the_toolkit_of_an_nvcc_behind_a_script(toolkit):
+    (toolkit / "lib64/libcudart.so").touch()
+    said = linked_from(toolkit)
+    assert str(toolkit / "lib64") in said.split()
+    assert "without GPU kernels" not in said
+
+
+def test_it_looks_for_libcudart_before_it_compiles(toolkit):
+    # The compiler of a system that has the library knows where; this one knows nothing.
+    said = linked_from(toolkit, CXX="echo")
+    assert f"without GPU kernels: no libcudart.so in {toolkit}/lib64" in said

@@ -48,6 +48,9 @@ def _original(path: str | Path) -> str | None:
 
 def load(path: Path) -> ModuleType:
     """Load a module by its path: importing its package would import torch."""
+    known = sys.modules.get(path.stem)
+    if known and known.__file__ == str(path):
+        return known
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # dataclasses look their module up

@@ -82,6 +82,10 @@ class Backend:
     is_initialized = is_available  # there is no slow first use
 
     @staticmethod
+    def _lazy_init() -> None:
+        """Start nothing; without it, some versions of PyTorch never synchronize."""
+
+    @staticmethod
     def device_count() -> int:
         """Count the devices."""
         return torch.ops.opbook_backend.device_count()
