@@ -141,7 +141,7 @@ def product_of_groups(rows: int = 4096, hidden: int = 4224, out: int = 4096) -> 
         quantized.t(),
         scale_a=scales,
         scale_recipe_a=recipe.BlockWise1x128,
-        scale_b=padded[:, :count].t(),
+        scale_b=padded.t(),
         scale_recipe_b=recipe.BlockWise128x128,
         output_dtype=torch.bfloat16,
     )
@@ -156,7 +156,7 @@ def product_of_groups(rows: int = 4096, hidden: int = 4224, out: int = 4096) -> 
             quantized.t(),
             scale_a=scales.contiguous(),
             scale_recipe_a=recipe.BlockWise1x128,
-            scale_b=padded[:, :count].t(),
+            scale_b=padded.t(),
             scale_recipe_b=recipe.BlockWise128x128,
             output_dtype=torch.bfloat16,
         )
