@@ -86,8 +86,8 @@ def _backward(ctx, grad):
     if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
         # Views, because the caller may have computed one input from the other.
         gate, up = (x.view_as(x).requires_grad_() for x in inputs)
-        y = composite(gate, up, ctx.limit)
-        return *torch.autograd.grad(y, (gate, up), grad, create_graph=True), None
+        output = composite(gate, up, ctx.limit)
+        return *torch.autograd.grad(output, (gate, up), grad, create_graph=True), None
     return *torch.ops.starter.swiglu_backward(grad, *inputs, ctx.limit, *needed), None
 
 
