@@ -125,7 +125,9 @@ def operators() -> dict:
         device = ["-O0", "-g"] if DEBUG else ["-O3"]  # nvcc has no -g0
         if DEBUG and torch.version.cuda:
             device.append("-G")
-        compile_args["nvcc"] = [*device, "-std=c++20"]
+        hidden = "-fvisibility=hidden"  # nvcc hands it to the C++ compiler
+        hidden = hidden if torch.version.hip else f"-Xcompiler={hidden}"
+        compile_args["nvcc"] = [*device, "-std=c++20", hidden]
         if torch.version.cuda:
             home = toolchain.cuda_home()
             library_dirs = [str(toolchain.cudart(home))]

@@ -693,3 +693,9 @@ def test_runs_on_the_device_of_its_input(case):
 
 def test_scale_is_at_the_top_of_the_package():
     assert opbook.scale is ops.scale
+
+
+@pytest.mark.parametrize("input", [None, 2.0], ids=str)
+def test_scale_in_place_refuses_what_is_no_tensor(input):
+    with pytest.raises((TypeError, RuntimeError), match="Tensor"):
+        ops.scale_(input, 1.0)

@@ -49,6 +49,8 @@ else:
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
         os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")  # [/gpu]
 
+hide = "-fvisibility=hidden"  # nvcc hands it to the C++ compiler
+hide = hide if torch.version.hip else f"-Xcompiler={hide}"  # [gpu/]
 extension = make(
     "starter._C",
     sorted(sources),
@@ -56,7 +58,7 @@ extension = make(
     define_macros=macros,
     extra_compile_args={
         "cxx": ["-O3", "-g0", "-std=c++20", "-fvisibility=hidden"],
-        "nvcc": ["-O3", "-std=c++20"],
+        "nvcc": ["-O3", "-std=c++20", hide],
     },
     # Some toolchains link a second libstdc++ in. Exported, it would break exceptions.
     extra_link_args=["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else [],

@@ -101,7 +101,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1020), ("triton", 10, 420)]
+    ("kind", "most_files", "most_lines"), [("cpp", 18, 1055), ("triton", 10, 450)]
 )
 def test_it_is_small(kind, most_files, most_lines):
     found = files(STARTER / kind)
@@ -110,7 +110,7 @@ def test_it_is_small(kind, most_files, most_lines):
     lines = {path: len(path.read_text().splitlines()) for path in found}
     assert len(found) <= most_files
     assert sum(lines.values()) <= most_lines
-    longest = 150 if kind == "cpp" else 200
+    longest = 160 if kind == "cpp" else 215
     assert not {path: n for path, n in lines.items() if n > longest}
 
 
@@ -135,7 +135,7 @@ def test_a_project_in_triton_passes_its_tests(installed):
 FORGOTTEN = [  # of one tensor alone
     ("forward_mode", "_has_tangent(gate, up)", "_has_tangent(up)"),
     ("forward_mode", "_has_tangent(gate, up)", "_has_tangent(gate)"),
-    ("wrong_arguments", "gate.shape == up.shape,", "True,"),
+    ("wrong_arguments", "gate.dim() == up.dim()", "True"),
 ]
 
 

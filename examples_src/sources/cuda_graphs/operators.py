@@ -1,6 +1,7 @@
 """Operators for CUDA graphs: right ones, and beside each the wrong variants."""
 
 import contextlib
+import functools
 
 import torch
 import triton
@@ -9,7 +10,6 @@ from torch import Tensor
 from torch.library import custom_op
 
 GPU = torch.cuda.is_available() and not triton.knobs.runtime.interpret
-side = torch.cuda.Stream() if GPU else None
 BLOCK = 1024
 
 
@@ -24,7 +24,7 @@ def blocks_of(tensor: Tensor) -> tuple[int]:
 @triton.jit
 def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
     """Multiply one block of elements by a number."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(input + place, mask=place < count)
     tl.store(output + place, x * factor, mask=place < count)
 
@@ -32,18 +32,25 @@ def scale_kernel(input, output, factor, count, BLOCK: tl.constexpr):
 def launch_scale(input: Tensor, output: Tensor, factor: float) -> None:
     """Launch on the stream that is current: Triton asks PyTorch for it."""
     torch._check(output.is_contiguous(), lambda: "expected a contiguous tensor")
-    grid = blocks_of(input)
-    scale_kernel[grid](input.contiguous(), output, factor, input.numel(), BLOCK=BLOCK)
+    grid, count = blocks_of(input), input.numel()
+    with torch.cuda.device_of(input):  # or Triton launches on the current GPU
+        scale_kernel[grid](input.contiguous(), output, factor, count, BLOCK=BLOCK)
 
 
-def on_side_stream() -> contextlib.AbstractContextManager:
-    """Make another stream current; on a CPU there is none."""
-    return torch.cuda.stream(side) if GPU else contextlib.nullcontext()
+@functools.cache
+def side_of(device: torch.device) -> torch.cuda.Stream | None:
+    """Another stream of a GPU: a stream belongs to one. On a CPU there is none."""
+    return torch.cuda.Stream(device) if GPU else None
 
 
-def here() -> torch.cuda.Stream | None:
-    """The current stream."""
-    return torch.cuda.current_stream() if GPU else None
+def use(stream: torch.cuda.Stream | None) -> contextlib.AbstractContextManager:
+    """Make a stream current."""
+    return torch.cuda.stream(stream) if GPU else contextlib.nullcontext()
+
+
+def here(device: torch.device) -> torch.cuda.Stream | None:
+    """The current stream of a GPU."""
+    return torch.cuda.current_stream(device) if GPU else None
 
 
 def wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
@@ -65,7 +72,7 @@ def scale(input: Tensor, factor: float) -> Tensor:
 def scale_aside(input: Tensor, factor: float) -> Tensor:
     """Wrong: the capture knows nothing of this launch, so no replay repeats it."""
     output = input.new_empty(input.shape)
-    with on_side_stream():
+    with use(side_of(input.device)):
         launch_scale(input, output, factor)
     return output
 
@@ -74,10 +81,11 @@ def scale_aside(input: Tensor, factor: float) -> Tensor:
 def scale_forked(input: Tensor, factor: float) -> Tensor:
     """Right: events tie the other stream to the current one, before and after."""
     output = input.new_empty(input.shape)
-    wait(side, here())  # fork: now it is captured too
-    with on_side_stream():
+    side = side_of(input.device)
+    wait(side, here(input.device))  # fork: now it is captured too
+    with use(side):
         launch_scale(input, output, factor)
-    wait(here(), side)  # join
+    wait(here(input.device), side)  # join
     return output
 
 
@@ -112,7 +120,7 @@ def dropout_kernel(
     input, output, p, seed, count, IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Zero each element with probability p; the seed is a number, or its address."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if IS_TENSOR:
         seed = tl.load(seed)
     x = tl.load(input + place, mask=place < count)
@@ -120,14 +128,21 @@ def dropout_kernel(
     tl.store(output + place, tl.where(kept, x / (1 - p), 0.0), mask=place < count)
 
 
+def launch_dropout(input: Tensor, output: Tensor, p: float, seed: int | Tensor) -> None:
+    """Launch with a seed that is a number, or a tensor of one number."""
+    with torch.cuda.device_of(input):
+        dropout_kernel[blocks_of(input)](
+            input.contiguous(), output, p, seed, input.numel(),
+            IS_TENSOR=isinstance(seed, Tensor), BLOCK=BLOCK,
+        )  # fmt: skip
+
+
 # [seeds]
 @custom_op("graphs::dropout_by_number", mutates_args=())
 def dropout_by_number(input: Tensor, p: float, seed: int) -> Tensor:
     """Wrong in a graph: the launch keeps the number that it was captured with."""
     output = input.new_empty(input.shape)
-    dropout_kernel[blocks_of(input)](
-        input.contiguous(), output, p, seed, input.numel(), IS_TENSOR=False, BLOCK=BLOCK
-    )
+    launch_dropout(input, output, p, seed)
     return output
 
 
@@ -135,9 +150,7 @@ def dropout_by_number(input: Tensor, p: float, seed: int) -> Tensor:
 def dropout_by_tensor(input: Tensor, p: float, seed: Tensor) -> Tensor:
     """Right: the kernel reads the seed from memory each time that it runs."""
     output = input.new_empty(input.shape)
-    dropout_kernel[blocks_of(input)](
-        input.contiguous(), output, p, seed, input.numel(), IS_TENSOR=True, BLOCK=BLOCK
-    )
+    launch_dropout(input, output, p, seed)
     return output
 
 

@@ -55,7 +55,7 @@ def round_to_fp8(x):
 # [fused]
 @triton.jit
 def add_rms_norm_fp8_kernel(
-    input, residual, weight, values, scales, sums, hidden, eps,
+    input, residual, weight, values, scales, sums, hidden, scale_stride, eps,
     LARGEST: tl.constexpr, SMALLEST_PEAK: tl.constexpr, ROUND_FIRST: tl.constexpr,
     GROUPS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -76,7 +76,7 @@ def add_rms_norm_fp8_kernel(
     value, scale = quantize(y, LARGEST, SMALLEST_PEAK, ROUND_FIRST)
     tl.store(values + place, value, mask=inside)
     count = tl.cdiv(hidden, GROUP)
-    tl.store(scales + row * count + group, scale, mask=group < count)
+    tl.store(scales + row + group * scale_stride, scale, mask=group < count)
 
 
 # [/fused]
@@ -103,11 +103,12 @@ def add_rms_norm_fp8(
     width = group or triton.next_power_of_2(hidden)
     groups = triton.next_power_of_2(triton.cdiv(hidden, width))
     if rows > 0:
-        add_rms_norm_fp8_kernel[(rows,)](
-            input, residual, weight.contiguous(), values, scales, sums, hidden, eps,
-            GROUPS=groups, GROUP=width, **CONSTANTS,
-            num_warps=max(1, min(16, width * groups // 512)),
-        )  # fmt: skip
+        with torch.cuda.device_of(input):  # or Triton launches on the current GPU
+            add_rms_norm_fp8_kernel[(rows,)](
+                input, residual, weight.contiguous(), values, scales, sums, hidden,
+                scales.stride(1), eps, GROUPS=groups, GROUP=width, **CONSTANTS,
+                num_warps=max(1, min(16, width * groups // 512)),
+            )  # fmt: skip
     return values, scales, sums
 
 
@@ -118,12 +119,14 @@ def _(input, residual, weight, eps, group=0):
 
 
 def _outputs(input: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What both kernels allocate: shapes and dtypes are written down once."""
+    """What both kernels allocate: shapes, dtypes and strides are written down once."""
     rows, hidden = input.shape
     count = -(-hidden // group) if group else 1
+    # One column of scales after another, strides (1, rows): the product asks for it.
+    scales = input.new_empty((count, rows), dtype=torch.float32).t()
     return (
         input.new_empty((rows, hidden), dtype=FP8),
-        input.new_empty((rows, count), dtype=torch.float32),
+        scales,
         input.new_empty((rows, hidden)),
     )
 
@@ -134,12 +137,20 @@ def _outputs(input: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
 def _check(input: Tensor, residual: Tensor, weight: Tensor, group: int) -> None:
     op = "fp8::add_rms_norm"
     torch._check(
-        input.dim() == 2 and input.shape == residual.shape,
+        input.dim() == 2 and residual.dim() == 2,
         lambda: (
             f"{op}: expected input and residual of one shape [rows, hidden], but got "
             f"{list(input.shape)} and {list(residual.shape)}"
         ),
     )
+    for dim in range(2):  # each by itself: a size may depend on data
+        torch._check(
+            input.shape[dim] == residual.shape[dim],
+            lambda: (
+                f"{op}: expected input and residual of one shape [rows, hidden], but "
+                f"got {list(input.shape)} and {list(residual.shape)}"
+            ),
+        )
     torch._check(
         input.dtype == residual.dtype,
         lambda: (
@@ -183,16 +194,53 @@ def quantize_rows(input: Tensor) -> tuple[Tensor, Tensor]:
     values, scales, _ = _outputs(input, 0)
     block = triton.next_power_of_2(hidden)
     if rows > 0:
-        quantize_kernel[(rows,)](
-            input, values, scales, hidden, BLOCK=block, **CONSTANTS,
-            num_warps=max(1, min(16, block // 512)),
-        )  # fmt: skip
+        with torch.cuda.device_of(input):
+            quantize_kernel[(rows,)](
+                input, values, scales, hidden, BLOCK=block, **CONSTANTS,
+                num_warps=max(1, min(16, block // 512)),
+            )  # fmt: skip
     return values, scales
 
 
 @quantize_rows.register_fake
 def _(input):
     return _outputs(input, 0)[:2]
+
+
+@triton.jit
+def add_rms_norm_kernel(
+    input, residual, weight, output, sums, hidden, eps, BLOCK: tl.constexpr
+):
+    """One row: the sum, and its norm in the input's dtype."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < hidden
+    place = row * hidden + column
+    x = tl.load(input + place, mask=inside, other=0.0).to(tl.float32)
+    r = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    rounded = (x + r).to(sums.dtype.element_ty)
+    tl.store(sums + place, rounded, mask=inside)
+    s = rounded.to(tl.float32)
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    y = s * tl.rsqrt(tl.sum(s * s) / hidden + eps) * w
+    tl.store(output + place, y, mask=inside)
+
+
+@custom_op("fp8::add_rms_norm_unquantized", mutates_args=())
+def add_rms_norm(
+    input: Tensor, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Add and normalize contiguous matrices, for the quantization by another kernel."""
+    output, sums = torch.empty_like(input), torch.empty_like(input)
+    rows, hidden = input.shape
+    block = triton.next_power_of_2(hidden)
+    if rows > 0:
+        with torch.cuda.device_of(input):
+            add_rms_norm_kernel[(rows,)](
+                input, residual, weight, output, sums, hidden, eps, BLOCK=block,
+                num_warps=max(1, min(16, block // 512)),
+            )  # fmt: skip
+    return output, sums
 
 
 # [reference]

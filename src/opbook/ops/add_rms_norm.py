@@ -63,13 +63,18 @@ def add_rms_norm(
 
 def _check_residual(input: Tensor, residual: Tensor) -> None:
     op = "opbook::add_rms_norm"
-    torch._check(
-        residual.shape == input.shape and residual.dtype == input.dtype,
-        lambda: (
+
+    def shape_and_dtype() -> str:
+        return (
             f"{op}: expected residual with input's shape {list(input.shape)} and dtype "
             f"{input.dtype}, but got {list(residual.shape)} and {residual.dtype}"
-        ),
-    )
+        )
+
+    same = residual.dim() == input.dim() and residual.dtype == input.dtype
+    torch._check(same, shape_and_dtype)
+    # One by one: sizes that depend on data are compared when the program runs.
+    for size, expected in zip(residual.shape, input.shape, strict=True):
+        torch._check(size == expected, shape_and_dtype)
     torch._check(
         residual.device == input.device,
         lambda: (

@@ -133,13 +133,15 @@ def check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
         ),
     )
     if weight is not None:
-        torch._check(
-            weight.dim() == 1 and weight.shape[0] == input.shape[-1],
-            lambda: (
+
+        def shape() -> str:
+            return (
                 f"{op}: expected weight to have the shape of input's "
                 f"last dimension, [{input.shape[-1]}], but got {list(weight.shape)}"
-            ),
-        )
+            )
+
+        torch._check(weight.dim() == 1, shape)
+        torch._check(weight.shape[0] == input.shape[-1], shape)
         torch._check(
             weight.device == input.device,
             lambda: (

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opbook.checks import is_number, needs_grad
+from opbook.checks import check_tensor, is_number, needs_grad
 from opbook.forward_mode import refuse_tangents, register_autograd
 from opbook.triton.launch import (
     check_input,
@@ -135,6 +135,7 @@ def _under_autograd(keyset, input: Tensor, factor: float) -> None:
     It refuses leaves that require grad, and views and their bases hear of the gradient.
     Inductor loses an offset that is no number (pytorch#198068), but not of ``copy_``.
     """
+    check_tensor("opbook.triton.scale_", "input", input)
     refuse_tangents("opbook_triton::scale_", input)
     if needs_grad(input) or isinstance(input.storage_offset(), torch.SymInt):
         _with_copy(input, factor)

@@ -35,22 +35,16 @@ using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // e^x and x / y. In fp32 on GPUs less exact; on NVIDIA's, x / y is 0 if y > 2^126.
 STARTER_HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
-STARTER_HOST_DEVICE inline float fast_exp(float x) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  return __expf(x);
-#else
-  return std::exp(x);
-#endif
-}
-
 STARTER_HOST_DEVICE inline double fast_divide(double x, double y) { return x / y; }
-STARTER_HOST_DEVICE inline float fast_divide(float x, float y) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+STARTER_HOST_DEVICE inline float fast_exp(float x) { return __expf(x); }
+STARTER_HOST_DEVICE inline float fast_divide(float x, float y) {
   return __fdividef(x, y);
-#else
-  return x / y;
-#endif
 }
+#else
+STARTER_HOST_DEVICE inline float fast_exp(float x) { return std::exp(x); }
+STARTER_HOST_DEVICE inline float fast_divide(float x, float y) { return x / y; }
+#endif
 
 #if defined(STARTER_GPU)  // [gpu]
 // As many blocks as `count` elements need.

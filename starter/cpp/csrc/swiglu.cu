@@ -9,7 +9,7 @@ template <typename T>
 const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
                           double limit, void* stream) {
   constexpr int kWidth = kVectorBytes / sizeof(T);
-  const bool wide = count % kWidth == 0 && is_aligned(gate) && is_aligned(up);
+  const bool wide = is_aligned(gate) && is_aligned(up);
   const auto kernel = wide ? swiglu_kernel<kWidth, T> : swiglu_kernel<1, T>;
   const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));
   kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(gate, up, output,
@@ -22,8 +22,7 @@ const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* gr
                                    T* grad_up, int64_t count, double limit,
                                    void* stream) {
   constexpr int kWidth = kVectorBytes / sizeof(T);
-  const bool wide =
-      count % kWidth == 0 && is_aligned(grad) && is_aligned(gate) && is_aligned(up);
+  const bool wide = is_aligned(grad) && is_aligned(gate) && is_aligned(up);
   const auto kernel =
       wide ? swiglu_backward_kernel<kWidth, T> : swiglu_backward_kernel<1, T>;
   const int64_t blocks = blocks_for(count, kThreads * (wide ? kWidth : 1));

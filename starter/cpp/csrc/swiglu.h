@@ -32,7 +32,8 @@ STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> lim
 // [/math]
 
 // [gpu] The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
-// stream. Outputs are aligned, as all that PyTorch allocates. Null means no error.
+// stream. Outputs are aligned, as all that PyTorch allocates; a gradient that nobody
+// needs is null. They return null, or why the launch failed.
 template <typename T>
 const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
                           double limit, void* stream);
@@ -42,18 +43,18 @@ const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* gr
                                    void* stream);  // [/backward]
 
 #if defined(STARTER_GPU)
-// [kernels] a thread computes N neighbouring elements; N divides `count`
+// [kernels] a thread computes N neighbouring elements, or those that are left
 template <int N, typename T>
 __global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count,
                               compute_t<T> limit) {
   const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
   if (first >= count) return;
-  const auto g = load<N>(gate, first), u = load<N>(up, first);
+  const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
   Vector<T, N> result;
   for (int i = 0; i < N; ++i) {
     result.data[i] = swiglu_value(g.data[i], u.data[i], limit);
   }
-  store(output, first, result);
+  store(output, first, count, result);
 }
 
 template <int N, typename T>  // [backward]
@@ -62,13 +63,14 @@ __global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
                                        compute_t<T> limit) {
   const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
   if (first >= count) return;
-  const auto d = load<N>(grad, first), g = load<N>(gate, first), u = load<N>(up, first);
+  const auto d = load<N>(grad, first, count);
+  const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
   Vector<T, N> dg, du;
   for (int i = 0; i < N; ++i) {
     swiglu_gradients(d.data[i], g.data[i], u.data[i], limit, dg.data[i], du.data[i]);
   }
-  store(grad_gate, first, dg);
-  store(grad_up, first, du);
+  if (grad_gate) store(grad_gate, first, count, dg);
+  if (grad_up) store(grad_up, first, count, du);
 }  // [/backward]
 // [/kernels]
 #endif  // [/gpu]

@@ -26,8 +26,10 @@ struct Cpu {
   void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
                        int64_t count, double limit) const {
     for_each(count, [&](int64_t i) {
-      swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit, grad_gate[i],
-                          grad_up[i]);
+      T dg, du;
+      swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit, dg, du);
+      if (grad_gate) grad_gate[i] = dg;
+      if (grad_up) grad_up[i] = du;
     });
   }  // [/backward]
 };
@@ -52,8 +54,8 @@ struct Gpu : GpuOf {
 // [operator]
 void check(const Tensor& gate, const Tensor& up, std::optional<double> limit) {
   check_like(kName, "up", up, gate);
-  STD_TORCH_CHECK(!limit || *limit > 0, kName,
-                  ": expected limit to be positive, but got ", *limit);
+  STARTER_CHECK(!limit || *limit > 0, kName, "expected limit to be positive, but got ",
+                *limit);
 }
 
 template <typename Device>
@@ -74,13 +76,14 @@ Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit)
 template <typename Device>  // [backward]
 std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
                                            const Tensor& up,
-                                           std::optional<double> limit) {
+                                           std::optional<double> limit, bool need_gate,
+                                           bool need_up) {
   check(gate, up, limit);
   check_like(kName, "grad", grad, gate);
   const Device device(gate);
   const Tensor d = viewable(grad), g = viewable(gate), u = viewable(up);
-  const Tensor grad_gate = torch::stable::new_empty(gate, gate.sizes());
-  const Tensor grad_up = torch::stable::new_empty(gate, gate.sizes());
+  const Tensor grad_gate = torch::stable::new_empty(gate, sizes_if(need_gate, gate));
+  const Tensor grad_up = torch::stable::new_empty(gate, sizes_if(need_up, up));
   with_type_of(kName, "gate", gate, [&](auto zero) {
     using T = decltype(zero);
     if (gate.numel() == 0) return;
@@ -98,7 +101,8 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
 STABLE_TORCH_LIBRARY_FRAGMENT(starter, m) {
   m.def("swiglu(Tensor gate, Tensor up, float? limit=None) -> Tensor");
   m.def(  // [backward]
-      "swiglu_backward(Tensor grad, Tensor gate, Tensor up, float? limit=None) "
+      "swiglu_backward(Tensor grad, Tensor gate, Tensor up, float? limit=None, "
+      "bool need_gate=True, bool need_up=True) "
       "-> (Tensor grad_gate, Tensor grad_up)");  // [/backward]
 }
 

@@ -5,6 +5,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "vectors.h"
@@ -14,24 +16,30 @@ namespace starter {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+// Raises a RuntimeError in Python. With STD_TORCH_CHECK, it would begin with a path.
+template <typename... Parts>
+[[noreturn]] void fail(const char* op, const Parts&... parts) {
+  std::ostringstream text;
+  (text << op << ": " << ... << parts);
+  throw std::runtime_error(text.str());
+}
+#define STARTER_CHECK(condition, ...) ((condition) ? void() : fail(__VA_ARGS__))
+
 inline std::string shape_of(const Tensor& tensor) {
-  std::string text = "[";
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    text += (d ? ", " : "") + std::to_string(tensor.size(d));
-  }
-  return text + "]";
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += ", " + std::to_string(size);
+  return "[" + text.substr(text.empty() ? 0 : 2) + "]";
 }
 
 // Refuses a tensor without the shape, dtype and device of another argument, `model`.
 inline void check_like(const char* op, const char* name, const Tensor& tensor,
                        const Tensor& model) {
-  STD_TORCH_CHECK(tensor.sizes().equals(model.sizes()), op, ": expected ", name,
-                  " of shape ", shape_of(model), ", but got ", shape_of(tensor));
-  STD_TORCH_CHECK(tensor.scalar_type() == model.scalar_type(), op, ": expected ", name,
-                  " of dtype ", model.scalar_type(), ", but got ",
-                  tensor.scalar_type());
-  STD_TORCH_CHECK(tensor.device() == model.device(), op, ": expected ", name,
-                  " on the device of the other arguments");
+  STARTER_CHECK(tensor.sizes().equals(model.sizes()), op, "expected ", name,
+                " of shape ", shape_of(model), ", but got ", shape_of(tensor));
+  STARTER_CHECK(tensor.scalar_type() == model.scalar_type(), op, "expected ", name,
+                " of dtype ", model.scalar_type(), ", but got ", tensor.scalar_type());
+  STARTER_CHECK(tensor.device() == model.device(), op, "expected ", name,
+                " on the device of the other arguments");
 }
 
 // Calls `run` with a zero of the C++ type that the tensor's dtype stands for.
@@ -47,8 +55,8 @@ void with_type_of(const char* op, const char* name, const Tensor& tensor, Run ru
     case ScalarType::Double:
       return run(0.0);
     default:
-      STD_TORCH_CHECK(false, op, ": expected ", name,
-                      " of fp16, bf16, fp32 or fp64, but got ", tensor.scalar_type());
+      fail(op, "expected ", name, " of fp16, bf16, fp32 or fp64, but got ",
+           tensor.scalar_type());
   }
 }
 
@@ -61,6 +69,12 @@ inline Tensor viewable(const Tensor& tensor) {
   }
   return regular ? tensor : torch::stable::contiguous(tensor);
 }
+
+// The shape of a gradient of `tensor`; of one that nobody needs, which has no elements.
+inline auto sizes_if(bool is_needed, const Tensor& tensor) {  // [backward]
+  static constexpr int64_t kNothing = 0;
+  return is_needed ? tensor.sizes() : decltype(tensor.sizes())(&kNothing, 1);
+}  // [/backward]
 
 template <typename T>
 T* data_of(const Tensor& tensor) {
@@ -97,7 +111,7 @@ struct GpuOf {
 };
 
 inline void check_launch(const char* op, const char* error) {
-  STD_TORCH_CHECK(error == nullptr, op, ": kernel launch failed: ", error);
+  STARTER_CHECK(error == nullptr, op, "kernel launch failed: ", error);
 }
 #endif  // [/gpu]
 

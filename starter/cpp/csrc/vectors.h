@@ -30,19 +30,25 @@ bool is_aligned(View<T> view) {
 }
 
 // N neighbouring elements, aligned so that one instruction loads or stores all of them.
+// Where fewer are left of the `count` elements of a tensor, those move one by one.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
   T data[N];
 };
 
 template <int N, typename T>
-__device__ Vector<T, N> load(View<T> view, int64_t i) {
-  return *reinterpret_cast<const Vector<T, N>*>(view.at(i));
+__device__ Vector<T, N> load(View<T> view, int64_t i, int64_t count) {
+  if (i + N <= count) return *reinterpret_cast<const Vector<T, N>*>(view.at(i));
+  Vector<T, N> tail = {};
+  for (int j = 0; j < N && i + j < count; ++j) tail.data[j] = *view.at(i + j);
+  return tail;
 }
 
 template <int N, typename T>
-__device__ void store(T* output, int64_t i, const Vector<T, N>& vector) {
-  *reinterpret_cast<Vector<T, N>*>(output + i) = vector;
+__device__ void store(T* output, int64_t i, int64_t count, Vector<T, N> vector) {
+  Vector<T, N>* place = reinterpret_cast<Vector<T, N>*>(output + i);
+  if (i + N <= count) return void(*place = vector);
+  for (int j = 0; j < N && i + j < count; ++j) place->data[j] = vector.data[j];
 }
 #endif  // [/gpu]
 

@@ -37,14 +37,12 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
 @torch.library.register_fake("starter::swiglu")
 def _(gate, up, limit=None):
     wrong = "starter::swiglu: expected up"
-    torch._check(
-        gate.shape == up.shape,
-        lambda: f"{wrong} of shape {[*gate.shape]}, but got {[*up.shape]}",
-    )
-    torch._check(
-        gate.device == up.device,
-        lambda: f"{wrong} on the device of the other arguments",
-    )
+    shapes = f"{wrong} of shape {[*gate.shape]}, but got {[*up.shape]}"
+    device = f"{wrong} on the device of the other arguments"
+    torch._check(gate.dim() == up.dim(), lambda: shapes)
+    for g, u in zip(gate.shape, up.shape, strict=True):
+        torch._check(g == u, lambda: shapes)  # later, if they depend on data
+    torch._check(gate.device == up.device, lambda: device)
     return gate.new_empty(gate.shape)
 
 
@@ -53,8 +51,9 @@ def _(gate, up, limit=None):
 
 # [autograd]
 @torch.library.register_fake("starter::swiglu_backward")
-def _(grad, gate, up, limit=None):
-    return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
+def _(grad, gate, up, limit=None, need_gate=True, need_up=True):
+    needed = need_gate, need_up
+    return tuple(gate.new_empty(gate.shape if need else (0,)) for need in needed)
 
 
 def _has_tangent(*tensors: Tensor) -> bool:
@@ -83,11 +82,13 @@ def _save_inputs(ctx, inputs, output):
 
 
 def _backward(ctx, grad):
-    gate, up = ctx.saved_tensors
+    inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
-        _, vjp = torch.func.vjp(lambda g, u: composite(g, u, ctx.limit), gate, up)
-        return *vjp(grad), None  # no gradient for limit
-    return *torch.ops.starter.swiglu_backward(grad, gate, up, ctx.limit), None
+        # Views, because the caller may have computed one input from the other.
+        gate, up = (x.view_as(x).requires_grad_() for x in inputs)
+        output = composite(gate, up, ctx.limit)
+        return *torch.autograd.grad(output, (gate, up), grad, create_graph=True), None
+    return *torch.ops.starter.swiglu_backward(grad, *inputs, ctx.limit, *needed), None
 
 
 torch.library.register_autograd(

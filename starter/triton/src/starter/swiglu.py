@@ -114,8 +114,10 @@ def swiglu_backward_kernel(
     g = load(gate + row * g_stride + column, mask)
     u = load(up + row * u_stride + column, mask)
     grad_gate, grad_up = swiglu_gradients(d, g, u, LIMIT)
-    tl.store(dg + row * columns + column, grad_gate, mask=mask)
-    tl.store(du + row * columns + column, grad_up, mask=mask)
+    if dg is not None:
+        tl.store(dg + row * columns + column, grad_gate, mask=mask)
+    if du is not None:
+        tl.store(du + row * columns + column, grad_up, mask=mask)
 
 
 def _check(gate: Tensor, limit: float | None, **others: Tensor) -> None:
@@ -126,20 +128,28 @@ def _check(gate: Tensor, limit: float | None, **others: Tensor) -> None:
         (limit is None or limit > 0, "limit to be positive", limit),
     ]
     for name, x in others.items():
+        shape = f"{name} of shape {[*gate.shape]}", [*x.shape]
         checks += [
-            (x.shape == gate.shape, f"{name} of shape {[*gate.shape]}", [*x.shape]),
+            (x.dim() == gate.dim(), *shape),
+            *((a == b, *shape) for a, b in zip(x.shape, gate.shape, strict=False)),
             (x.dtype == gate.dtype, f"{name} of dtype {gate.dtype}", x.dtype),
             (x.device == gate.device, f"{name} on {gate.device}", x.device),
         ]
     for is_right, what, it in checks:
-        if not is_right:
-            raise RuntimeError(f"starter::swiglu: expected {what}, but got {it}")
+        # While torch.compile traces sizes that depend on data, it is asked later.
+        words = f"starter::swiglu: expected {what}, but got {it}"
+        torch._check(is_right, lambda words=words: words)
 
 
-def _launch(kernel, limit: float | None, results: int, *inputs: Tensor) -> list[Tensor]:
+def _new_empty(like: Tensor, *needed: bool) -> tuple[Tensor, ...]:
+    """Allocate outputs; without elements, if they are not needed."""
+    return tuple(like.new_empty(like.shape if need else (0,)) for need in needed)
+
+
+def _launch(kernel, limit: float | None, needed: tuple[bool, ...], *inputs: Tensor):
     """Launch over rows: long rows of a view stay in place, others become one row."""
-    outputs = [inputs[0].new_empty(inputs[0].shape) for _ in range(results)]
-    count, columns = outputs[0].numel(), outputs[0].shape[-1:].numel()
+    outputs = _new_empty(inputs[0], *needed)
+    count, columns = inputs[0].numel(), inputs[0].shape[-1:].numel()
     if count == 0:
         return outputs
     if columns < BLOCK.value or all(x.is_contiguous() for x in inputs):
@@ -148,23 +158,30 @@ def _launch(kernel, limit: float | None, results: int, *inputs: Tensor) -> list[
     inputs = [x if x.stride(1) == 1 else x.contiguous() for x in inputs]
     strides = [x.stride(0) for x in inputs]
     grid = (count // columns * triton.cdiv(columns, BLOCK.value),)
-    with torch.cuda.device_of(outputs[0]):
-        kernel[grid](*inputs, *strides, *outputs, columns, limit)
+    written = [x if need else None for x, need in zip(outputs, needed, strict=True)]
+    with torch.cuda.device_of(inputs[0]):
+        kernel[grid](*inputs, *strides, *written, columns, limit)
     return outputs
 
 
 @torch.library.custom_op("starter::swiglu", mutates_args=())
 def _swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
     _check(gate, limit, up=up)
-    return _launch(swiglu_kernel, limit, 1, gate, up)[0]
+    return _launch(swiglu_kernel, limit, (True,), gate, up)[0]
 
 
 @torch.library.custom_op("starter::swiglu_backward", mutates_args=())
 def _swiglu_backward(
-    grad: Tensor, gate: Tensor, up: Tensor, limit: float | None = None
+    grad: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    limit: float | None = None,
+    need_gate: bool = True,
+    need_up: bool = True,
 ) -> tuple[Tensor, Tensor]:
     _check(gate, limit, up=up, grad=grad)
-    return (*_launch(swiglu_backward_kernel, limit, 2, grad, gate, up),)
+    needed = need_gate, need_up
+    return _launch(swiglu_backward_kernel, limit, needed, grad, gate, up)
 
 
 # Fake kernels: shape, dtype, device and strides of the results, for torch.compile.
@@ -175,8 +192,8 @@ def _(gate, up, limit=None):
 
 
 @_swiglu_backward.register_fake
-def _(grad, gate, up, limit=None):
-    return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
+def _(grad, gate, up, limit=None, need_gate=True, need_up=True):
+    return _new_empty(gate, need_gate, need_up)
 
 
 def _save_inputs(ctx, inputs, output):
@@ -185,11 +202,13 @@ def _save_inputs(ctx, inputs, output):
 
 
 def _backward(ctx, grad):
-    gate, up = ctx.saved_tensors
+    inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
-        _, vjp = torch.func.vjp(lambda g, u: composite(g, u, ctx.limit), gate, up)
-        return *vjp(grad), None  # no gradient for limit
-    return *torch.ops.starter.swiglu_backward(grad, gate, up, ctx.limit), None
+        # Views, because the caller may have computed one input from the other.
+        gate, up = (x.view_as(x).requires_grad_() for x in inputs)
+        output = composite(gate, up, ctx.limit)
+        return *torch.autograd.grad(output, (gate, up), grad, create_graph=True), None
+    return *torch.ops.starter.swiglu_backward(grad, *inputs, ctx.limit, *needed), None
 
 
 _swiglu.register_autograd(_backward, setup_context=_save_inputs)
