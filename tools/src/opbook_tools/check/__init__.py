@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from opbook_tools.check import (  # noqa: F401 - they register the checks, in this order
-    registration,
     memory,
+    registration,
     state,
     numbers,
     derivatives,
@@ -33,12 +33,12 @@ from opbook_tools.check.errors import (
     Refused,
     Skipped,
 )
-from opbook_tools.check.isolate import isolated
-from opbook_tools.check.registry import CHECKS
+from opbook_tools.check.isolate import isolated, stream
+from opbook_tools.check.registry import ALONE, CHECKS
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
-__all__ = ["CHECKS", "BadSample", "Result", "check", "each", "results"]
+__all__ = ["CHECKS", "BadSample", "Result", "check", "each", "prepare", "results"]
 
 PLAIN = "plain call"
 TIMEOUT = 60.0
@@ -130,10 +130,36 @@ def each(
     if first.verdict != "ok":
         return
     chosen = CHECKS if names is None else {n: CHECKS[n] for n in CHECKS if n in names}
-    if "torch.compile" in chosen:
+    prepare(chosen)
+    left = list(chosen)
+    while left:
+        try:
+            for result in stream(lambda: _several(case, left), timeout):
+                left = left[1:]
+                yield result
+                if result.verdict == "WRONG":
+                    break  # what else the fault has changed stays with that process
+        except Crashed as error:
+            name, *left = left
+            yield Result(name, "WRONG", f"{error}, called with {leaves.described()}")
+
+
+def _several(case: Case, names: list[str]) -> Iterator[Result]:
+    """Run checks in this process, as far as they may share one."""
+    for name in names:
+        with quiet():
+            result = _judged(name, lambda name=name: CHECKS[name](case))
+        yield result
+        if name in ALONE:
+            return
+
+
+def prepare(names: Collection[str] = tuple(CHECKS)) -> None:
+    """Import what checks need, once and before the processes that need it."""
+    if "forward mode" in names:
+        derivatives.prepare()
+    if "torch.compile" in names:
         transforms.prepare()
-    for name, run in chosen.items():
-        yield _one(case, name, run, timeout)
 
 
 def _plain(case: Case, timeout: float) -> Result:
@@ -155,18 +181,6 @@ def _plain(case: Case, timeout: float) -> Result:
             f"the operator cannot be called with {case.leaves.described()}:\n{trace}"
         ) from error
     return Result(PLAIN, "ok")
-
-
-def _one(case: Case, name: str, run: Callable[[Case], None], timeout: float) -> Result:
-    def call() -> Result:
-        with quiet():
-            return _judged(name, lambda: run(case))
-
-    try:
-        return isolated(call, timeout)
-    except Crashed as error:
-        text = f"{error}, called with {case.leaves.described()}"
-        return Result(name, "WRONG", text)
 
 
 def _judged(name: str, run: Callable[[], None]) -> Result:

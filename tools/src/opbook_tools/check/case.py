@@ -46,6 +46,7 @@ class Outcome:
     def of(cls, result: Any, leaves: Leaves) -> Outcome:
         """Of a result, and of the arguments after the call."""
         pairs, _ = _pytree.tree_flatten_with_path(result)
+        pairs = [] if result is None else pairs
         names = [f"the result{_pytree.keystr(path)}" for path, _ in pairs]
         found = [value for _, value in pairs]
         for n in leaves.tensors():

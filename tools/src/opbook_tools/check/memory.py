@@ -21,6 +21,70 @@ from opbook_tools.sample import Sample
 Call = tuple[str, Callable[[], Outcome]]
 
 
+@checks("changed in between", alone=True)
+def _(case: Case) -> None:
+    case.once_known()
+    leaves = case.leaves.copies()
+    memory = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
+    first = [x for x in case.call(leaves).tensors() if values.storage_of(x) not in memory]
+    was = [x.detach().clone() for x in first]
+    for what, other in _other_numbers(case):
+        try:
+            # In a process that has not seen the sample, for a cache by content.
+            fresh = isolated(lambda other=other: case.call(other.copies()).kept())
+        except Refused:
+            continue
+        noise = case.noise_of(other, fresh)
+        for n in leaves.tensors():
+            _overwrite(leaves.values[n], other.values[n])
+        case.compare(case.call(leaves), f"the same tensor, {what}", fresh, noise, eps=case.eps)
+        case.compare(case.call(other.copies()), f"another tensor, {what}", fresh, noise, eps=case.eps)
+        for x, before in zip(first, was, strict=True):
+            if text := compare.difference(x, before):
+                raise Found(f"the result of an earlier call, after another: it {text}")
+
+
+def _other_numbers(case: Case) -> Iterator[tuple[str, Leaves]]:
+    """Arguments that a careless key takes for those of the sample."""
+    leaves = case.leaves.copies()
+    places = [n for n in leaves.floating() if leaves.values[n].numel()]
+    if not places:
+        raise Skipped("it takes no floating-point tensor")
+
+    def last_changed(x: Tensor) -> Tensor:
+        x = x.detach().clone().contiguous()
+        x.view(-1)[-1:] *= 0.5
+        return x
+
+    def two_swapped(x: Tensor) -> Tensor:
+        flat = x.detach().clone().contiguous().view(-1)
+        flat[1:-1] = flat[1:-1].flip(0)
+        return flat.view(x.shape)
+
+    yield "half the numbers", leaves.mapped(lambda x: x.detach() * 0.5, places)
+    yield "another last number", leaves.mapped(last_changed, places)
+    yield "other places of the numbers", leaves.mapped(two_swapped, places)
+
+
+def _overwrite(x: Tensor, new: Tensor) -> None:
+    try:
+        x.detach().copy_(new.detach())
+    except RuntimeError as error:
+        raise Skipped("elements of an argument share memory") from error
+
+
+@checks("hundredth call", alone=True)
+def _(case: Case) -> None:
+    case.once_known()
+    fresh = isolated(lambda: case.call(case.leaves.copies()).kept())
+    end = time.monotonic() + 0.3
+    for number in range(2, 102):
+        what = f"call number {number}"
+        case.compare(case.call(case.leaves.copies()), what, fresh, case.noise, eps=case.eps)
+        if time.monotonic() > end:
+            break
+
+
 @checks("strides")
 def _(case: Case) -> None:
     case.once_known()
@@ -233,67 +297,3 @@ def _is_whole(case: Case, place: int) -> bool:
     numbers = any(isinstance(v, int) for v in leaves.values)
     same = any(x.shape == leaves.values[place].shape for x in others)
     return plain and same and not numbers
-
-
-@checks("changed in between")
-def _(case: Case) -> None:
-    case.once_known()
-    leaves = case.leaves.copies()
-    memory = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
-    first = [x for x in case.call(leaves).tensors() if values.storage_of(x) not in memory]
-    was = [x.detach().clone() for x in first]
-    for what, other in _other_numbers(case):
-        try:
-            # In a process that has not seen the sample, for a cache by content.
-            fresh = isolated(lambda other=other: case.call(other.copies()).kept())
-        except Refused:
-            continue
-        noise = case.noise_of(other, fresh)
-        for n in leaves.tensors():
-            _overwrite(leaves.values[n], other.values[n])
-        case.compare(case.call(leaves), f"the same tensor, {what}", fresh, noise, eps=case.eps)
-        case.compare(case.call(other.copies()), f"another tensor, {what}", fresh, noise, eps=case.eps)
-        for x, before in zip(first, was, strict=True):
-            if text := compare.difference(x, before):
-                raise Found(f"the result of an earlier call, after another: it {text}")
-
-
-def _other_numbers(case: Case) -> Iterator[tuple[str, Leaves]]:
-    """Arguments that a careless key takes for those of the sample."""
-    leaves = case.leaves.copies()
-    places = [n for n in leaves.floating() if leaves.values[n].numel()]
-    if not places:
-        raise Skipped("it takes no floating-point tensor")
-
-    def last_changed(x: Tensor) -> Tensor:
-        x = x.detach().clone().contiguous()
-        x.view(-1)[-1:] *= 0.5
-        return x
-
-    def two_swapped(x: Tensor) -> Tensor:
-        flat = x.detach().clone().contiguous().view(-1)
-        flat[1:-1] = flat[1:-1].flip(0)
-        return flat.view(x.shape)
-
-    yield "half the numbers", leaves.mapped(lambda x: x.detach() * 0.5, places)
-    yield "another last number", leaves.mapped(last_changed, places)
-    yield "other places of the numbers", leaves.mapped(two_swapped, places)
-
-
-def _overwrite(x: Tensor, new: Tensor) -> None:
-    try:
-        x.detach().copy_(new.detach())
-    except RuntimeError as error:
-        raise Skipped("elements of an argument share memory") from error
-
-
-@checks("hundredth call")
-def _(case: Case) -> None:
-    case.once_known()
-    fresh = isolated(lambda: case.call(case.leaves.copies()).kept())
-    end = time.monotonic() + 0.3
-    for number in range(2, 102):
-        what = f"call number {number}"
-        case.compare(case.call(case.leaves.copies()), what, fresh, case.noise, eps=case.eps)
-        if time.monotonic() > end:
-            break
