@@ -130,7 +130,7 @@ class Case:
             for n, (a, e) in enumerate(zip(got, expected.values, strict=False)):
                 if n < expected.results or self._is_written(n, expected):
                     noise[n] = compare.larger(noise[n], compare.moved(a, e))
-        return noise
+        return [compare.even(each) for each in noise]
 
     def _is_written(self, n: int, expected: Outcome) -> bool:
         place = self.leaves.tensors()[n - expected.results]

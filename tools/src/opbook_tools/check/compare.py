@@ -101,6 +101,13 @@ def moved(actual: Any, expected: Any) -> Tensor | None:
     return torch.where(same, 0.0, torch.where(far.isfinite(), far, torch.inf))
 
 
+def even(noise: Tensor | None) -> Tensor | None:
+    """At least half of the mean everywhere: an element may be still by chance."""
+    if noise is None or not noise.isfinite().any():
+        return noise
+    return noise.clamp_min(noise[noise.isfinite()].mean() / 2)
+
+
 def larger(known: Tensor | None, new: Tensor | None) -> Tensor | None:
     """The larger of two distances, element by element."""
     return new if known is None else known if new is None else torch.maximum(known, new)

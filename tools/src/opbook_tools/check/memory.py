@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, Outcome, annotated, is_pytorchs, overload
+from opbook_tools.check.case import Case, Outcome, annotated, overload
 from opbook_tools.check.errors import Found, Refused, Skipped
 from opbook_tools.check.isolate import isolated
 from opbook_tools.check.registry import checks
@@ -183,8 +183,8 @@ def _(case: Case) -> None:
     places = [n for n in case.leaves.tensors() if values.is_plain(case.leaves.values[n])]
     if len(places) < 2:
         raise Skipped("it takes one tensor")
-    if is_pytorchs(case.operator):
-        raise Skipped("PyTorch's own")
+    if not case.facts.calls:
+        raise Skipped("it calls no operator but PyTorch's own")
     refusal = None
     for n in places:
         if not _matters(case, n):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from opbook_tools.check import compare
-from opbook_tools.check.case import Case, Outcome
+from opbook_tools.check.case import Case, Outcome, quiet
 from opbook_tools.check.errors import Found, Refused, Skipped, line
 from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves
@@ -152,6 +154,7 @@ def _fresh() -> Iterator[None]:
     lowering.lowerings.clear()
     graph.FALLBACK_ALLOW_LIST = _Everything()
     options = {"force_disable_caches": True, "compile_threads": 1}
+    logging.getLogger("torch._inductor").setLevel(logging.CRITICAL)  # errors are raised
     try:
         with tempfile.TemporaryDirectory() as folder, config.patch(options):
             with _environment("TORCHINDUCTOR_CACHE_DIR", folder):
@@ -163,8 +166,6 @@ def _fresh() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    import os
-
     was = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -180,6 +181,6 @@ def prepare() -> None:
     """Import what compiles, once, before the process is forked for each check."""
     import torch._inductor.compile_fx
 
-    with _fresh(), contextlib.suppress(Exception):
+    with quiet(), _fresh(), contextlib.suppress(Exception):
         torch.compile(lambda x: x + 1)(torch.ones(2))
     torch._dynamo.reset()
