@@ -8,7 +8,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 BUILD = ROOT / "build"
-sys.path.insert(0, str(DOCS / "_ext"))
+sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent / "tools" / "src")]
 
 import versions  # noqa: E402  found through the line above
 from proof.evidence import fingerprint  # noqa: E402

@@ -1,4 +1,4 @@
-"""Tools for PyTorch operators of your own; only ``opbook_tools.check`` needs PyTorch."""
+"""Tools for PyTorch operators of your own; ``opbook_tools.check`` needs PyTorch."""
 
 from opbook_tools.sample import Sample, samples
 

@@ -1,7 +1,7 @@
 """``opbook check``: what it reads, prints and returns.
 
-The exit status is 0 if nothing was found, 1 if something was, 2 if it was called in a way
-that checks nothing, and 3 if a check itself failed.
+The exit status is 0 if nothing was found, 1 if something was, 2 if it was called in a
+way that checks nothing, and 3 if a check itself failed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def _checked(chosen: argparse.Namespace) -> int:
     operator, samples = named(chosen.operator), _samples(chosen.samples)
     options = {
         "reference": named(chosen.reference) if chosen.reference else None,
-        "nondifferentiable": [int(p) if p.isdigit() else p for p in chosen.nondifferentiable],
+        "nondifferentiable": [
+            int(p) if p.isdigit() else p for p in chosen.nondifferentiable
+        ],
         "strict": chosen.strict,
         "sizes": chosen.sizes,
         "names": names,
@@ -169,7 +171,7 @@ class Report:
         return found
 
     def _annotate(self, line: Line) -> None:
-        text = f"{self.chosen.operator}, sample {line.sample} ({self.described}): {line.text}"
+        text = f"{self.chosen.operator}, {self.described}: {line.text}"
         for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
             text = text.replace(sign, code)
         sys.stdout.write(f"::error title=opbook check, {line.check}::{text}\n")
@@ -181,7 +183,9 @@ class Report:
 
     def end(self) -> int:
         """Print what there is at the end; return the exit status."""
-        unmet = [f"{name}: {text}" for (name, text), met in self.expected.items() if not met]
+        unmet = [
+            f"{name}: {text}" for (name, text), met in self.expected.items() if not met
+        ]
         counts: dict[str, int] = {}
         for line in self.lines:
             counts[line.verdict] = counts.get(line.verdict, 0) + 1

@@ -26,7 +26,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     samples = list(arguments() if callable(arguments) else arguments)
     if not samples:
         raise pytest.UsageError(f"{metafunc.definition.nodeid} has no samples")
-    names = [check.PLAIN, *(n for n in check.CHECKS if n in options.get("names", check.CHECKS))]
+    names = [
+        check.PLAIN,
+        *(n for n in check.CHECKS if n in options.get("names", check.CHECKS)),
+    ]
     values, ids = [], []
     for number, sample in enumerate(samples):
         for name in names:

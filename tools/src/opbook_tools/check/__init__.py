@@ -1,8 +1,9 @@
 """Find faults of an operator that raise no error.
 
 Each check calls the operator in a way that its author may not have thought of, and
-compares with an ordinary call, or with a reference. An operator that raises an exception
-for such a call refuses it, and nothing is wrong, because its caller notices. In a test::
+compares with an ordinary call, or with a reference. An operator that raises an
+exception for such a call refuses it, and nothing is wrong, because its caller notices.
+In a test::
 
     @pytest.mark.parametrize("arguments", SAMPLES)
     def test_nothing_is_silently_wrong(arguments):
@@ -17,11 +18,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from opbook_tools.check import (  # noqa: F401 - they register the checks, in this order
+    derivatives,
     memory,
+    numbers,
     registration,
     state,
-    numbers,
-    derivatives,
     transforms,
 )
 from opbook_tools.check.case import Case, facts_of, quiet
@@ -134,7 +135,7 @@ def each(
     left = list(chosen)
     while left:
         try:
-            for result in stream(lambda: _several(case, left), timeout):
+            for result in stream(lambda n=left: _several(case, n), timeout):
                 left = left[1:]
                 yield result
                 if result.verdict == "WRONG":

@@ -43,7 +43,9 @@ def bound(
         few: How many roundings are allowed.
     """
     size = expected.abs()
-    largest = size[size.isfinite()].max() if size.isfinite().any() else size.new_zeros(())
+    largest = (
+        size[size.isfinite()].max() if size.isfinite().any() else size.new_zeros(())
+    )
     allowed = few * eps * size + few / 8 * eps * largest
     return allowed if noise is None else allowed + few / 2 * noise
 

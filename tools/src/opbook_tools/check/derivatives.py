@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -68,7 +67,11 @@ def _problem(case: Case) -> Problem:
     double = case.leaves.copies().mapped(values.in_double, case.leaves.floating())
     try:
         results = case.call(double.copies()).tensors()
-        kinds = {x.dtype.itemsize // (1 + x.is_complex()) for x in results if values.is_arithmetic(x)}
+        kinds = {
+            x.dtype.itemsize // (1 + x.is_complex())
+            for x in results
+            if values.is_arithmetic(x)
+        }
         if kinds <= {8}:
             return Problem(case, double, places, is_precise=True)
     except Refused:
@@ -86,9 +89,13 @@ def _jittered(problem: Problem, number: int) -> Problem:
     def move(x: Tensor) -> Tensor:
         away = torch.rand(x.shape, generator=generator, dtype=torch.float64)
         size = x.detach().abs().mean().item() or 1.0
-        return (x.detach() + 0.05 * number * size * (away - 0.4).to(x.device)).to(x.dtype)
+        return (x.detach() + 0.05 * number * size * (away - 0.4).to(x.device)).to(
+            x.dtype
+        )
 
-    return dataclasses.replace(problem, leaves=problem.leaves.mapped(move, problem.places))
+    return dataclasses.replace(
+        problem, leaves=problem.leaves.mapped(move, problem.places)
+    )
 
 
 def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
@@ -103,6 +110,11 @@ def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
         return drawn.to(x.device, x.dtype)
 
     return [draw(x) for x in like]
+
+
+def _weights(results: Sequence[Tensor]) -> list[Tensor]:
+    """What flows into the backward pass from each result."""
+    return _directions(results, 1)
 
 
 def _ways_to_go(at: Sequence[Tensor]) -> list[Tensor]:
@@ -138,7 +150,9 @@ def _quotients(
     return best
 
 
-def _central(f: Function, at: Sequence[Tensor], along: Sequence[Tensor], h: float) -> list[Tensor]:
+def _central(
+    f: Function, at: Sequence[Tensor], along: Sequence[Tensor], h: float
+) -> list[Tensor]:
     with torch.no_grad():
         above = f([x + h * v for x, v in zip(at, along, strict=True)])
         below = f([x - h * v for x, v in zip(at, along, strict=True)])
@@ -245,7 +259,9 @@ def _check_one(
         return exists
     if not exists:
         return False
-    raise Found(f"{what}: {_first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise)}")
+    raise Found(
+        f"{what}: {_first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise)}"
+    )
 
 
 def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
@@ -262,7 +278,9 @@ def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
         )
         got = float(_dot(gradient, unit))
         if not abs(got - numeric) <= float(limit):
-            place = [int(i) for i in torch.unravel_index(torch.tensor(number), unit.shape)]
+            place = [
+                int(i) for i in torch.unravel_index(torch.tensor(number), unit.shape)
+            ]
             return f"{place} is {got:.6g}, and differences give {numeric:.6g}"
     return "its sum along a direction is not that of differences"
 
@@ -271,7 +289,7 @@ def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
 def _(case: Case) -> None:
     problem = _problem(case)
     missing, rough = [], None
-    for wanted, name in enumerate(problem.names()):
+    for wanted in range(len(problem.places)):
         try:
             if not _near_by(problem, lambda p, w=wanted: _each_result(p, w)):
                 missing.append(wanted)
@@ -329,7 +347,9 @@ def _each_result(problem: Problem, wanted: int) -> bool:
 
 
 def _changes(problem: Problem) -> bool:
-    quotients = _quotients(problem, problem.at, _ways_to_go(problem.at), problem.is_precise)
+    quotients = _quotients(
+        problem, problem.at, _ways_to_go(problem.at), problem.is_precise
+    )
     return any(bool((q.abs()[_smooth((q, e))] > 1e-6).any()) for q, e in quotients)
 
 
@@ -338,7 +358,9 @@ def _tolerances(problem: Problem) -> dict[str, float]:
     return {"eps": eps if problem.is_precise else 8 * eps, "few": 1024}
 
 
-def _same(actual: Sequence[Tensor], expected: Sequence[Tensor], names, what: str, **options) -> None:
+def _same(
+    actual: Sequence[Tensor], expected: Sequence[Tensor], names, what: str, **options
+) -> None:
     for a, e, name in zip(actual, expected, names, strict=True):
         if text := compare.difference(a, e, **options):
             space = "" if text.startswith("[") else " "
@@ -347,9 +369,8 @@ def _same(actual: Sequence[Tensor], expected: Sequence[Tensor], names, what: str
 
 def _together(problem: Problem, wanted: list[int]) -> None:
     """One gradient of all arguments beside one for each."""
-    weights = lambda results: _directions(results, 1)  # noqa: E731
-    all_at_once, _ = _gradient(problem, problem.at, wanted, weights)
-    alone = [_gradient(problem, problem.at, [n], weights)[0][0] for n in wanted]
+    all_at_once, _ = _gradient(problem, problem.at, wanted, _weights)
+    alone = [_gradient(problem, problem.at, [n], _weights)[0][0] for n in wanted]
     names = [problem.names()[n] for n in wanted]
     _same(all_at_once, alone, names, "of all arguments at once", **_tolerances(problem))
 
@@ -358,13 +379,12 @@ def _together(problem: Problem, wanted: list[int]) -> None:
 def _(case: Case) -> None:
     problem = _problem(case)
     every = range(len(problem.places))
-    weights = lambda results: _directions(results, 1)  # noqa: E731
-    expected, exists = _gradient(problem, problem.at, every, weights)
+    expected, exists = _gradient(problem, problem.at, every, _weights)
     if not exists:
         raise Skipped("it has no gradient")
     options = _tolerances(problem)
     names = problem.names()
-    again, _ = _gradient(problem, problem.at, every, weights, create_graph=True)
+    again, _ = _gradient(problem, problem.at, every, _weights, create_graph=True)
     _same(again, expected, names, "with create_graph=True", **options)
     _twice(problem, expected, names, options)
     for what, other in _gradients_of_gradients(problem):
@@ -372,8 +392,8 @@ def _(case: Case) -> None:
         _same(got, expected, names, f"with a gradient {what}", **options)
     _expanded_weights(problem, names, options)
     if not case.facts.is_random:  # memory is filled with random numbers in its order
-        _other_layouts(problem, weights, expected, names, options)
-    _changed_afterwards(problem, weights, expected, names, options)
+        _other_layouts(problem, _weights, expected, names, options)
+    _changed_afterwards(problem, _weights, expected, names, options)
     _in_own_dtype(case, problem, names)
 
 
@@ -409,12 +429,24 @@ def _expanded_weights(problem: Problem, names, options) -> None:
     """What `sum` hands on: one number with strides of 0."""
     every = range(len(problem.places))
     dense, _ = _gradient(
-        problem, problem.at, every, lambda rs: [torch.ones_like(r).contiguous() for r in rs]
+        problem,
+        problem.at,
+        every,
+        lambda rs: [torch.ones_like(r).contiguous() for r in rs],
     )
     expanded, _ = _gradient(
-        problem, problem.at, every, lambda rs: [r.new_ones(()).expand(r.shape) for r in rs]
+        problem,
+        problem.at,
+        every,
+        lambda rs: [r.new_ones(()).expand(r.shape) for r in rs],
     )
-    _same(expanded, dense, names, "with a gradient of strides 0, as sum() makes it", **options)
+    _same(
+        expanded,
+        dense,
+        names,
+        "with a gradient of strides 0, as sum() makes it",
+        **options,
+    )
 
 
 def _other_layouts(problem: Problem, weights, expected, names, options) -> None:
@@ -449,7 +481,9 @@ def _changed_afterwards(problem: Problem, weights, expected, names, options) -> 
         given = [x.clone() for x in inputs]
         results = problem(given)
         memory = {values.storage_of(x) for x in given}
-        own = [x for x in results if x.requires_grad and values.storage_of(x) not in memory]
+        own = [
+            x for x in results if x.requires_grad and values.storage_of(x) not in memory
+        ]
         if len(own) < len(results):
             return
         kept = [x.clone() for x in own]
@@ -458,11 +492,24 @@ def _changed_afterwards(problem: Problem, weights, expected, names, options) -> 
                 for x in given if which == "arguments" else own:
                     x.mul_(0.5)
             got = torch.autograd.grad(
-                kept, inputs, weights(results), allow_unused=True, materialize_grads=True
+                kept,
+                inputs,
+                weights(results),
+                allow_unused=True,
+                materialize_grads=True,
             )
         except Exception:  # autograd has noticed
             continue
-        _same(got, expected, names, f"when the {which} change before backward", **options)
+        _same(
+            got, expected, names, f"when the {which} change before backward", **options
+        )
+
+
+def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers in each dtype."""
+    drawn = _weights([x.detach().double() for x in results])
+    pairs = zip(drawn, results, strict=True)
+    return [w.to(torch.bfloat16).to(x.dtype) for w, x in pairs]
 
 
 def _in_own_dtype(case: Case, problem: Problem, names) -> None:
@@ -478,14 +525,13 @@ def _in_own_dtype(case: Case, problem: Problem, names) -> None:
         low = dataclasses.replace(problem, leaves=own)
         high = dataclasses.replace(problem, leaves=wide_leaves)
         eps = compare.eps_of(low.at)
-        ones = lambda rs: [_directions([r.detach().double()], 1)[0].to(torch.bfloat16).to(r.dtype) for r in rs]  # noqa: E731, E501
         if any(x.is_complex() for x in low.at) or eps < 1e-12:
             continue
         every = range(len(problem.places))
         try:
-            got, _ = _gradient(low, low.at, every, ones)
-            expected, _ = _gradient(high, high.at, every, ones)
-            noise = _gradient_noise(high, every, ones, expected, eps)
+            got, _ = _gradient(low, low.at, every, _coarse_weights)
+            expected, _ = _gradient(high, high.at, every, _coarse_weights)
+            noise = _gradient_noise(high, every, _coarse_weights, expected, eps)
         except Refused:
             continue
         what = f"in {values.short(low.at[0].dtype)} beside fp64"
@@ -496,12 +542,18 @@ def _in_own_dtype(case: Case, problem: Problem, names) -> None:
                 raise Found(f"{what}: the gradient by {name}{space}{text}")
 
 
-def _gradient_noise(problem: Problem, every, weights, expected, eps: float) -> list[Tensor | None]:
+def _gradient_noise(
+    problem: Problem, every, weights, expected, eps: float
+) -> list[Tensor | None]:
     noise: list[Tensor | None] = [None] * len(expected)
     for number in range(3):
         generator = torch.Generator().manual_seed(number)
         at = [
-            x * (1 + eps * torch.randint(-1, 2, x.shape, generator=generator).to(x.device))
+            x
+            * (
+                1
+                + eps * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
+            )
             for x in problem.at
         ]
         got, _ = _gradient(problem, at, every, weights)
@@ -550,11 +602,16 @@ def _second(problem: Problem) -> bool:
         return list(found)
 
     at = [*problem.at, *weights]
-    names = [*problem.names(), *(f"the gradient of result {n}" for n in range(len(weights)))]
+    names = [
+        *problem.names(),
+        *(f"the gradient of result {n}" for n in range(len(weights))),
+    ]
     for wanted, name in enumerate(names):
         what = f"the second derivative, by {name}"
-        if not _check_one(gradient, at, wanted, None, True, what) and _depends(gradient, at, wanted):
-            raise Found(f"{what}: the gradient depends on it, and create_graph=True records nothing")
+        if not _check_one(gradient, at, wanted, None, True, what) and _depends(
+            gradient, at, wanted
+        ):
+            raise Found(f"{what}: create_graph=True records nothing, and it matters")
     return True
 
 
@@ -580,7 +637,9 @@ def _tangents(problem: Problem) -> bool:
         found = _asked(_tangent, problem, along, chosen)
         quotients = _quotients(problem, problem.at, along, problem.is_precise)
         for n, (tangent, pair) in enumerate(zip(found, quotients, strict=True)):
-            _compare_tangent(problem, n, tangent, pair, [problem.names()[i] for i in chosen])
+            _compare_tangent(
+                problem, n, tangent, pair, [problem.names()[i] for i in chosen]
+            )
     return True
 
 
@@ -589,7 +648,9 @@ def _chosen_inputs(count: int) -> list[list[int]]:
     return alone if count == 1 else [*alone, list(range(count))]
 
 
-def _tangent(problem: Problem, along: Sequence[Tensor], chosen: list[int]) -> list[Tensor]:
+def _tangent(
+    problem: Problem, along: Sequence[Tensor], chosen: list[int]
+) -> list[Tensor]:
     with forward_ad.dual_level():
         inputs = [
             forward_ad.make_dual(x, v) if n in chosen else x
@@ -602,22 +663,30 @@ def _tangent(problem: Problem, along: Sequence[Tensor], chosen: list[int]) -> li
         ]
 
 
-def _compare_tangent(problem: Problem, n: int, tangent: Tensor, pair, names: list[str]) -> None:
+def _compare_tangent(
+    problem: Problem, n: int, tangent: Tensor, pair, names: list[str]
+) -> None:
     quotient, error = pair
     mask = _smooth(pair)
     if mask.sum() * 2 < mask.numel():
         raise Skipped("it is not smooth at the sample, nor near it")
     size = quotient.abs()[mask].max() if mask.any() else 0.0
     relative = 1e-6 if problem.is_precise else 1e-2
-    wrong = mask & ~((values.in_double(tangent) - quotient).abs() <= 4 * error + relative * size + 1e-9)
+    wrong = mask & ~(
+        (values.in_double(tangent) - quotient).abs()
+        <= 4 * error + relative * size + 1e-9
+    )
     if not wrong.any():
         return
     if not tangent.any() and not problem.case.strict and _is_custom_op(problem.case):
-        raise Noted("not supported by custom_op: the tangent is zero, and nothing is raised")
+        raise Noted(
+            "not supported by custom_op: the tangent is zero, and nothing is raised"
+        )
     place = tuple(wrong.nonzero()[0].tolist())
     raise Found(
-        f"the tangent of result {n} along {' and '.join(names)}, {list(place)}, is "
-        f"{tangent[place].item():.6g}, and differences give {quotient[place].item():.6g}"
+        f"the tangent of result {n} along {' and '.join(names)}, {list(place)}, "
+        f"is {tangent[place].item():.6g}, and differences give "
+        f"{quotient[place].item():.6g}"
     )
 
 
@@ -625,4 +694,7 @@ def _is_custom_op(case: Case) -> bool:
     """Whether a Python custom_op is called, which has no place for a forward mode."""
     from torch._library.custom_ops import OPDEFS
 
-    return any(name.rpartition(".")[0].replace(".", "::") in OPDEFS for name in case.facts.calls)
+    return any(
+        name.rpartition(".")[0].replace(".", "::") in OPDEFS
+        for name in case.facts.calls
+    )

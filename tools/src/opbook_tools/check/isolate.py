@@ -34,8 +34,8 @@ def isolated(function: Callable[[], Any], seconds: float = 60) -> Any:
 def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[Any]:
     """Yield what a generator yields in a child, each value as it comes.
 
-    The child is forked, so that the work may be a closure. CUDA does not survive a fork:
-    in a process that has used it, the work is done right here.
+    The child is forked, so that the work may be a closure. CUDA does not survive a
+    fork: in a process that has used it, the work is done right here.
 
     Raises:
         Crashed: A signal ended the child, or one value took too long.

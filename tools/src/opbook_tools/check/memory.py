@@ -26,25 +26,38 @@ def _(case: Case) -> None:
     case.once_known()
     leaves = case.leaves.copies()
     memory = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
-    first = [x for x in case.call(leaves).tensors() if values.storage_of(x) not in memory]
+    if len(memory) < len(leaves.tensors()):
+        raise Skipped("arguments share memory")
+    # Each in a process that has seen no other numbers, for a cache by content.
+    known = [
+        (*each, isolated(lambda e=each: _fresh(case, e[1]))) for each in _others(case)
+    ]
+    first = [
+        x for x in case.call(leaves).tensors() if values.storage_of(x) not in memory
+    ]
     was = [x.detach().clone() for x in first]
-    for what, other in _other_numbers(case):
-        try:
-            # In a process that has not seen the sample, for a cache by content.
-            fresh = isolated(lambda other=other: case.call(other.copies()).kept())
-        except Refused:
+    for what, other, fresh in known:
+        if fresh is None:
             continue
-        noise = case.noise_of(other, fresh)
         for n in leaves.tensors():
             _overwrite(leaves.values[n], other.values[n])
-        case.compare(case.call(leaves), f"the same tensor, {what}", fresh, noise, eps=case.eps)
-        case.compare(case.call(other.copies()), f"another tensor, {what}", fresh, noise, eps=case.eps)
+        options = {"expected": fresh[0], "noise": fresh[1], "eps": case.eps}
+        case.compare(case.call(leaves), f"the same tensor, {what}", **options)
+        case.compare(case.call(other.copies()), f"another tensor, {what}", **options)
         for x, before in zip(first, was, strict=True):
             if text := compare.difference(x, before):
                 raise Found(f"the result of an earlier call, after another: it {text}")
 
 
-def _other_numbers(case: Case) -> Iterator[tuple[str, Leaves]]:
+def _fresh(case: Case, leaves: Leaves) -> tuple | None:
+    try:
+        outcome = case.call(leaves.copies()).kept()
+        return outcome, case.noise_of(leaves, outcome)
+    except Refused:
+        return None
+
+
+def _others(case: Case) -> Iterator[tuple[str, Leaves]]:
     """Arguments that a careless key takes for those of the sample."""
     leaves = case.leaves.copies()
     places = [n for n in leaves.floating() if leaves.values[n].numel()]
@@ -80,7 +93,9 @@ def _(case: Case) -> None:
     end = time.monotonic() + 0.3
     for number in range(2, 102):
         what = f"call number {number}"
-        case.compare(case.call(case.leaves.copies()), what, fresh, case.noise, eps=case.eps)
+        case.compare(
+            case.call(case.leaves.copies()), what, fresh, case.noise, eps=case.eps
+        )
         if time.monotonic() > end:
             break
 
@@ -180,7 +195,9 @@ def _shares(case: Case) -> bool:
 
 @checks("two devices")
 def _(case: Case) -> None:
-    places = [n for n in case.leaves.tensors() if values.is_plain(case.leaves.values[n])]
+    places = [
+        n for n in case.leaves.tensors() if values.is_plain(case.leaves.values[n])
+    ]
     if len(places) < 2:
         raise Skipped("it takes one tensor")
     if not case.facts.calls:
@@ -261,11 +278,15 @@ def _fills_its_arguments(case: Case) -> None:
         left = _left_alone(case, n)
         name = case.leaves.names[n]
         if left.all() and len(declared) == 1:
-            raise Found(f"{name} is declared mutable, and nothing is written or returned")
+            raise Found(
+                f"{name} is declared mutable, and nothing is written or returned"
+            )
         ends = left.flatten()
         count = int(ends.sum())
         if 0 < count < ends.numel() // 2 and ends[-count:].all() and _is_whole(case, n):
-            raise Found(f"the last {count} of {ends.numel()} elements of {name} are not written")
+            raise Found(
+                f"the last {count} of {ends.numel()} elements of {name} are not written"
+            )
 
 
 def _declared(case: Case) -> list[int]:

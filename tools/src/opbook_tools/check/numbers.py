@@ -107,7 +107,9 @@ def _beside_reference(
         options = {"eps": eps, "noise": moved, "few": few}
         value = actual.values[n]
         text = compare.difference(value, plain.values[n], dtype=dtype, **options)
-        if text and compare.difference(value, precise.values[n], dtype=False, **options):
+        if text and compare.difference(
+            value, precise.values[n], dtype=False, **options
+        ):
             space = "" if text.startswith("[") else " "
             raise Found(f"{what}, beside the reference: {name}{space}{text}")
 
@@ -128,7 +130,9 @@ def _alike(reference: Outcome, actual: Outcome) -> Outcome:
     if actual.results and actual.tensors():
         count = f"{actual.results} results instead of {reference.results}"
         raise Found(f"beside the reference: {count}")
-    return Outcome(actual.names, tuple(_written(reference, returned, actual)), actual.results)
+    return Outcome(
+        actual.names, tuple(_written(reference, returned, actual)), actual.results
+    )
 
 
 def _written(reference: Outcome, returned: list, actual: Outcome) -> Iterator:
@@ -193,7 +197,9 @@ def _in_low_precision(case: Case, dtype: torch.dtype, places: list[int]) -> None
             raise Found(f"{what}: {actual.names[n]}{space}{text}")
 
 
-def _noise_in(case, low: Leaves, places: list[int], expected: Outcome, operator) -> list:
+def _noise_in(
+    case, low: Leaves, places: list[int], expected: Outcome, operator
+) -> list:
     """How much a rounding in the low dtype moves what the high one returns."""
     eps = compare.eps_of(low.values[n] for n in places)
     generator = torch.Generator().manual_seed(0)

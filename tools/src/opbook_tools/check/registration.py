@@ -34,14 +34,18 @@ def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
         was, now = before.values[n], leaves.values[n]
         same = torch.equal(values.memory(was), values.memory(now))
         if not same and n not in writable:
-            raise Found(f"{func}: {leaves.names[n]} is written, and the schema has no (a!)")
+            raise Found(
+                f"{func}: {leaves.names[n]} is written, and the schema has no (a!)"
+            )
     memory = {values.storage_of(leaves.values[n]): n for n in leaves.tensors()}
     memory.pop(0, None)
     for x in outcome.tensors():
         n = memory.get(values.storage_of(x)) if values.is_plain(x) else None
         if n is not None and n not in aliased:
             name = leaves.names[n]
-            raise Found(f"{func}: a result is the memory of {name}, and the schema has no (a)")
+            raise Found(
+                f"{func}: a result is the memory of {name}, and the schema has no (a)"
+            )
 
 
 @checks("autograd key")
@@ -58,7 +62,9 @@ def _(case: Case) -> None:
     except AssertionError as error:
         if named is not None:
             raise Found(line(error)) from error
-        raise Skipped("the function around the operator may have the gradient") from error
+        raise Skipped(
+            "the function around the operator may have the gradient"
+        ) from error
     except NotImplementedError as error:
         raise Skipped(line(error)) from error
     except Exception as error:
@@ -119,5 +125,8 @@ def _facts(f: Tensor, r: Tensor) -> Iterator[tuple[str, Any, Any]]:
         yield "the shape", list(f.shape), list(r.shape)
     if all(known) and r.numel() and r.layout == torch.strided == f.layout:
         # The stride of a dimension of size 1 leads nowhere.
-        strides = ([s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1] for x in (f, r))
+        strides = (
+            [s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1]
+            for x in (f, r)
+        )
         yield "the strides", *strides

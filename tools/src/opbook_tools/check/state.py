@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from opbook_tools.check import compare, values
+from opbook_tools.check import compare
 from opbook_tools.check.case import Case, Outcome, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
 from opbook_tools.check.registry import checks
@@ -42,12 +42,16 @@ def _(case: Case) -> None:
     first, again = (case.call(case.leaves.copies()).kept() for _ in range(2))
     if not case.facts.is_random:
         noise = case.noise_of(case.leaves, first)
-        case.compare(again, "the same call twice, with one seed", first, noise, eps=case.eps)
+        case.compare(
+            again, "the same call twice, with one seed", first, noise, eps=case.eps
+        )
     changed = [n for n, was in states[0][0].items() if states[0][1][n] != was]
     if changed and not case.facts.is_random:
         raise Noted(f"it draws from {changed[0]}, and its result does not depend on it")
     if case.facts.is_random:
-        raise Noted("the result is random: its seed is replayed, or the check is skipped")
+        raise Noted(
+            "the result is random: its seed is replayed, or the check is skipped"
+        )
 
 
 def _states_after(case: Case, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -160,7 +164,7 @@ def _(case: Case) -> None:
     rounded = case.leaves.copies().mapped(
         lambda x: x.detach().to(torch.bfloat16).to(x.dtype), real
     )
-    noise = [a for a in _all_moved(case.call(rounded), case.expected)]
+    noise = list(_all_moved(case.call(rounded), case.expected))
     leaves = case.leaves.copies()
     with torch.autocast(device, torch.bfloat16):
         actual = case.call(leaves)
@@ -210,7 +214,9 @@ def _(case: Case) -> None:
             for _ in range(20):
                 actual = case.call(inputs[number].copies())
                 what = f"{len(inputs)} threads at once"
-                case.compare(actual, what, expected[number], noise[number], eps=case.eps)
+                case.compare(
+                    actual, what, expected[number], noise[number], eps=case.eps
+                )
                 if wrong or time.monotonic() > end:
                     break
         except Exception as error:

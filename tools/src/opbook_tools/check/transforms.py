@@ -18,7 +18,6 @@ from opbook_tools.check import compare
 from opbook_tools.check.case import Case, Outcome, quiet
 from opbook_tools.check.errors import Found, Refused, Skipped, line
 from opbook_tools.check.registry import checks
-from opbook_tools.check.values import Leaves
 
 SCALES = (1.0, 0.75, 0.5)
 
@@ -69,7 +68,9 @@ def _one_way(case: Case, places: list[int], dim: int) -> None:
         raise Refused(line(error)) from error
     names = " and ".join(case.leaves.names[n] for n in places)
     for row, (leaves, right) in enumerate(zip(rows, expected, strict=True)):
-        part = _pytree.tree_map(lambda x, r=row: x[r] if isinstance(x, Tensor) else x, result)
+        part = _pytree.tree_map(
+            lambda x, r=row: x[r] if isinstance(x, Tensor) else x, result
+        )
         actual = Outcome.of(part, leaves)
         noise = case.noise_of(leaves, right)
         what = f"row {row} of vmap over {names}, dimension {dim}"
@@ -94,7 +95,9 @@ def _(case: Case) -> None:
         for n, a, e in zip(required, got, gradients, strict=True):
             if text := compare.difference(a, e, eps=case.eps, few=256):
                 space = "" if text.startswith("[") else " "
-                raise Found(f"{what}: the gradient by {case.leaves.names[n]}{space}{text}")
+                raise Found(
+                    f"{what}: the gradient by {case.leaves.names[n]}{space}{text}"
+                )
 
 
 def _has_gradient(case: Case, places: list[int]) -> bool:
@@ -102,7 +105,11 @@ def _has_gradient(case: Case, places: list[int]) -> bool:
     leaves = leaves.mapped(lambda x: x.requires_grad_(), places)
     try:
         results = [x for x in case.call(leaves).tensors() if x.requires_grad]
-        torch.autograd.grad([x.sum().abs() for x in results], [leaves.values[n] for n in places], allow_unused=True)
+        torch.autograd.grad(
+            [x.sum().abs() for x in results],
+            [leaves.values[n] for n in places],
+            allow_unused=True,
+        )
     except Exception:
         return False
     return bool(results)
@@ -156,9 +163,12 @@ def _fresh() -> Iterator[None]:
     options = {"force_disable_caches": True, "compile_threads": 1}
     logging.getLogger("torch._inductor").setLevel(logging.CRITICAL)  # errors are raised
     try:
-        with tempfile.TemporaryDirectory() as folder, config.patch(options):
-            with _environment("TORCHINDUCTOR_CACHE_DIR", folder):
-                yield
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            config.patch(options),
+            _environment("TORCHINDUCTOR_CACHE_DIR", folder),
+        ):
+            yield
     finally:
         lowering.lowerings.update(known[0])
         graph.FALLBACK_ALLOW_LIST = known[1]

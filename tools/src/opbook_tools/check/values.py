@@ -90,7 +90,7 @@ def is_arithmetic(x: Tensor) -> bool:
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether it is dense memory with strides, and no subclass with rules of its own."""
+    """Whether it is memory with strides, and no subclass with rules of its own."""
     known = type(x) in (Tensor, torch.nn.Parameter)
     return known and x.layout == torch.strided and not x.is_quantized
 

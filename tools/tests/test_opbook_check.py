@@ -123,7 +123,7 @@ def one_memory_twice(x):
 
 
 def zeros(x):
-    return 0 * x
+    return torch.zeros_like(x)
 
 
 def drops_nan(x):
@@ -243,7 +243,9 @@ def test_what_is_written_to_an_argument_is_compared():
     assert found(accumulate, (torch.zeros(3, 7), ODD)) == {}
 
 
-@pytest.mark.parametrize("reference", [lambda out, x: out.copy_(2 * x), lambda _, x: 2 * x])
+@pytest.mark.parametrize(
+    "reference", [lambda out, x: out.copy_(2 * x), lambda _, x: 2 * x]
+)
 def test_a_reference_may_write_or_return(reference):
     pair = torch.zeros(3, 7), ODD
     assert "reference" in found(fill, pair, reference=reference, names=["reference"])
@@ -273,10 +275,12 @@ def test_a_table_without_a_gradient_is_not_checked_and_the_rest_is():
 
     what, text = verdict("gradient", looked_up, (X, X.clone()))
     assert (what, "argument 0" in text) == ("note", True)
-    assert verdict("gradient", looked_up, (X, X.clone()), nondifferentiable=[0])[0] == "ok"
+    assert (
+        verdict("gradient", looked_up, (X, X.clone()), nondifferentiable=[0])[0] == "ok"
+    )
 
 
-# How a check ends ----------------------------------------------------------------------
+# How a check ends ---------------------------------------------------------------------
 
 
 def crashes(x):
@@ -291,7 +295,9 @@ def hangs(x):
     return 2 * x
 
 
-@pytest.mark.parametrize(("operator", "text"), [(crashes, "SIGSEGV"), (hangs, "no end")])
+@pytest.mark.parametrize(
+    ("operator", "text"), [(crashes, "SIGSEGV"), (hangs, "no end")]
+)
 def test_a_crash_or_a_hang_is_a_finding_that_names_the_arguments(operator, text):
     options = {"names": ["strides", "outputs share memory"], "timeout": 3}
     results = list(check.results(operator, (X,), **options))
