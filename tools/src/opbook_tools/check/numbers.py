@@ -37,9 +37,11 @@ def _(case: Case) -> None:
     changes = [{old: values.odd(old) for old in sizes}]
     changes += [{old: new} for old in sizes for new in (0, 1, values.odd(old), LARGE)]
     for new in changes:
-        leaves = values.resized(case.leaves, new)
-        if sum(leaves.values[n].numel() for n in floating) > MOST_ELEMENTS:
+        shapes = [case.leaves.values[n].shape for n in floating]
+        counts = [math.prod(new.get(size, size) for size in shape) for shape in shapes]
+        if sum(counts) > MOST_ELEMENTS:
             continue
+        leaves = values.resized(case.leaves, new)
         pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
         with filled_memory():
             _if_it_takes_them(case, leaves, f"a size of {pairs}")
