@@ -280,6 +280,25 @@ def test_a_table_without_a_gradient_is_not_checked_and_the_rest_is():
     )
 
 
+@torch.library.custom_op("check_test::weighted", mutates_args=())
+def weighted(x: Tensor, table: Tensor) -> Tensor:
+    return x * table.exp()
+
+
+weighted.register_autograd(
+    lambda ctx, grad: (grad * ctx.saved_tensors[0].exp(), None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1]),
+)
+
+
+def test_a_table_whose_gradient_is_none_is_wrong_beside_a_reference_alone():
+    pair = X, X.clone()
+    assert "argument 1" in verdict("gradient", weighted, pair)[1]
+    assert found(weighted, pair, names=["gradient", "second derivative"]) == {}
+    reference = {"reference": lambda x, table: x * table.exp()}
+    assert "argument 1" in found(weighted, pair, **reference)["gradient"]
+
+
 # How a check ends ---------------------------------------------------------------------
 
 

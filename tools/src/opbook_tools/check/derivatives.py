@@ -88,6 +88,7 @@ def _jittered(problem: Problem, number: int) -> Problem:
 
     def move(x: Tensor) -> Tensor:
         away = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+        away = _as_symmetric(x.detach(), away)
         size = x.detach().abs().mean().item() or 1.0
         return (x.detach() + 0.05 * number * size * (away - 0.4).to(x.device)).to(
             x.dtype
@@ -117,14 +118,15 @@ def _weights(results: Sequence[Tensor]) -> list[Tensor]:
     return _directions(results, 1)
 
 
+def _as_symmetric(x: Tensor, v: Tensor) -> Tensor:
+    """Keep a symmetric matrix so: an operator need not read the other half of it."""
+    is_square = x.dim() >= 2 and x.shape[-1] == x.shape[-2]
+    return (v + v.mH) / 2 if is_square and torch.allclose(x, x.mH) else v
+
+
 def _ways_to_go(at: Sequence[Tensor]) -> list[Tensor]:
-    """Directions that keep a symmetric matrix symmetric: half of it may not be read."""
-
-    def kept(x: Tensor, v: Tensor) -> Tensor:
-        is_square = x.dim() >= 2 and x.shape[-1] == x.shape[-2]
-        return (v + v.mH) / 2 if is_square and torch.equal(x, x.mH) else v
-
-    return [kept(x, v) for x, v in zip(at, _directions(at), strict=True)]
+    """The directions along which differences are taken."""
+    return [_as_symmetric(x, v) for x, v in zip(at, _directions(at), strict=True)]
 
 
 def _quotients(
@@ -209,10 +211,13 @@ def _gradient(
         [inputs[n] for n in wanted],
         [w for _, w in pairs],
         allow_unused=True,
-        materialize_grads=True,
         **options,
     )
-    return list(found), True
+    filled = [
+        torch.zeros_like(at[n]) if g is None else g
+        for n, g in zip(wanted, found, strict=True)
+    ]
+    return filled, any(g is not None for g in found)
 
 
 def _check_one(
@@ -257,7 +262,7 @@ def _check_one(
     analytic = _dot(gradient, along[wanted])
     if (analytic - numeric).abs() <= limit + 1e-9:
         return exists
-    if not exists:
+    if not exists and only is None:
         return False
     raise Found(
         f"{what}: {_first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise)}"
@@ -301,11 +306,39 @@ def _(case: Case) -> None:
         raise Found("the result depends on the arguments, and no gradient is recorded")
     if rough:
         raise rough
+    _given_by_reference(problem, missing)
     if len(problem.places) > 1:
         _together(problem, [n for n in range(len(problem.places)) if n not in missing])
     if missing:
         names = ", ".join(problem.names()[n] for n in missing)
         raise Noted(f"not checked: no gradient is recorded for {names}")
+
+
+def _given_by_reference(problem: Problem, missing: list[int]) -> None:
+    """What has a gradient in the reference must have one."""
+    if problem.case.reference is None:
+        return
+    case = dataclasses.replace(problem.case, operator=problem.case.reference)
+    reference = dataclasses.replace(problem, case=case)
+    for n in missing:
+        [gradient], _ = _gradient(reference, problem.at, [n], _weights)
+        if gradient.any():
+            name = problem.names()[n]
+            raise Found(f"no gradient by {name}, and the reference has one")
+
+
+def _differentiable(case: Case) -> Problem:
+    """Without the arguments for which no gradient is recorded."""
+    problem = _problem(case)
+    try:
+        places = [
+            place
+            for n, place in enumerate(problem.places)
+            if _gradient(problem, problem.at, [n], _weights)[1]
+        ]
+    except Refused:
+        return problem
+    return dataclasses.replace(problem, places=places or problem.places)
 
 
 def _near_by(problem: Problem, run: Callable[[Problem], bool]) -> bool:
@@ -377,7 +410,7 @@ def _together(problem: Problem, wanted: list[int]) -> None:
 
 @checks("gradient in other ways")
 def _(case: Case) -> None:
-    problem = _problem(case)
+    problem = _differentiable(case)
     every = range(len(problem.places))
     expected, exists = _gradient(problem, problem.at, every, _weights)
     if not exists:
@@ -564,7 +597,7 @@ def _gradient_noise(
 
 @checks("second derivative")
 def _(case: Case) -> None:
-    problem = _problem(case)
+    problem = _differentiable(case)
     if not problem.is_precise:
         raise Skipped("it refuses fp64, and differences in fp32 are too coarse")
     _near_by(problem, _second)
@@ -624,7 +657,7 @@ def _depends(f: Function, at: list[Tensor], wanted: int) -> bool:
 
 @checks("forward mode")
 def _(case: Case) -> None:
-    problem = _problem(case)
+    problem = _differentiable(case)
     if is_pytorchs(case.operator) and case.facts.is_random:
         raise Skipped("the operator is random")
     _near_by(problem, _tangents)
