@@ -85,12 +85,13 @@ def test_what_is_expected_is_no_finding_and_has_to_come(module, capsys):
     assert f"did not come: {expected}" in capsys.readouterr().out
 
 
-def test_json_holds_what_the_lines_say(module, capsys):
+def test_json_holds_what_the_lines_say(module, capsys, monkeypatch):
+    monkeypatch.delenv("OPBOOK_SITE", raising=False)
     run(module, "flat", "SAMPLES", *STRIDES, "--json")
     said = json.loads(capsys.readouterr().out)
     [wrong, *_] = [each for each in said["results"] if each["verdict"] == "WRONG"]
     assert (wrong["sample"], wrong["check"]) == (0, "strides")
-    assert wrong["page"].endswith("explain/strides.html")
+    assert wrong["page"] == "docs/explain/strides.md of Opbook"
 
 
 def test_github_shows_a_finding_as_an_annotation(module, capsys):

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import traceback
 from typing import Any
@@ -52,6 +53,12 @@ def run(chosen: argparse.Namespace) -> int:
         traceback.print_exc()
         print("opbook check: this is a fault of the tool", file=sys.stderr)
         return FAILURE
+
+
+def _page(path: str) -> str:
+    """Where a page of the book is: on a site, if OPBOOK_SITE names one, or in a clone."""
+    site = os.environ.get("OPBOOK_SITE")
+    return f"{site}/{path}.html" if site else f"docs/{path}.md of Opbook"
 
 
 def named(path: str) -> Any:
@@ -151,7 +158,7 @@ class Report:
         verdict = "failed" if result.failed else verdict
         page = ""
         if verdict == "WRONG":
-            page = check.BOOK + PAGES.get(result.name, REST) + ".html"
+            page = _page(PAGES.get(result.name, REST))
         line = Line(self.number, result.name, verdict, result.text, page)
         self.lines.append(line)
         self._print(f"{line.check:24}{verdict:9}{line.text}".rstrip())

@@ -43,7 +43,6 @@ __all__ = ["CHECKS", "BadSample", "Result", "check", "each", "prepare", "results
 
 PLAIN = "plain call"
 TIMEOUT = 60.0
-BOOK = "https://opbook.readthedocs.io/en/latest/"
 VERDICTS = {Found: "WRONG", Refused: "refuses", Skipped: "skipped", Noted: "note"}
 
 
