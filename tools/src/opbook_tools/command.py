@@ -56,7 +56,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _page(path: str) -> str:
-    """Where a page of the book is: on a site, if OPBOOK_SITE names one, or in a clone."""
+    """Where a page of the book is: on the site of OPBOOK_SITE, or in a clone."""
     site = os.environ.get("OPBOOK_SITE")
     return f"{site}/{path}.html" if site else f"docs/{path}.md of Opbook"
 
