@@ -1,4 +1,4 @@
-"""opbook.check finds planted faults, and nothing in the operators of this library."""
+"""opbook check finds planted faults, and nothing in the operators of this library."""
 
 import importlib.util
 import sys
@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import opbook
-from opbook import check
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools" / "src"))
+from opbook_tools import check  # noqa: E402  found through the line above
 
 
 def loaded(name: str):
@@ -27,8 +28,8 @@ faults = loaded("faults")
 PLANTED = tomllib.loads((ROOT / "examples_src/sources/check/planted.toml").read_text())
 
 
-def wrong(operator, arguments) -> dict[str, str]:
-    found = check.results(operator, arguments)
+def wrong(operator, arguments, **options) -> dict[str, str]:
+    found = check.results(operator, arguments, **options)
     return {name: text for name, verdict, text in found if verdict == "WRONG"}
 
 
@@ -42,7 +43,7 @@ FOUND = [name for name in faults.FAULTS if name != STRIDES]
 def test_a_planted_fault_is_found(name):
     torch.manual_seed(0)
     expected, operator, arguments = faults.FAULTS[name]
-    assert expected in wrong(operator, arguments)
+    assert expected in wrong(operator, arguments, names=[expected])
 
 
 @pytest.fixture
@@ -70,18 +71,6 @@ def test_most_of_the_planted_faults_are_found():
     assert len(found) / len(PLANTED["fault"]) > 15 / 18
 
 
-def right(x):
-    """Twice its argument: what most of the faults should compute."""
-    return 2 * x
-
-
-def test_a_right_function_passes_every_check():
-    found = list(check.results(right, (faults.X,)))
-    assert [name for name, _, _ in found] == list(check.CHECKS)
-    assert {verdict for _, verdict, _ in found} == {"ok", "skipped"}
-    check.check(right, (faults.X,))
-
-
 x, weight = torch.randn(2, 4, 16).unbind()
 SAMPLES = {
     "add_one": (x,),
@@ -100,7 +89,7 @@ def test_nothing_is_found_in_an_operator_of_this_library(name):
 
 def test_a_finding_is_an_error_in_a_test():
     _, operator, arguments = faults.FAULTS["loses the gradient"]
-    with pytest.raises(AssertionError, match="gradient: Numerical gradient"):
+    with pytest.raises(AssertionError, match="gradient: the result depends on"):
         check.check(operator, arguments)
 
 
@@ -111,36 +100,3 @@ def reads_what_nobody_wrote(x):
 
 def test_new_memory_is_filled_with_nan():
     assert "every element written" in wrong(reads_what_nobody_wrote, (faults.X,))
-
-
-def test_it_leaves_everything_as_it_was():
-    x = faults.X.clone()
-    check.check(right, (x,))
-    torch.testing.assert_close(x, faults.X, rtol=0, atol=0)
-    assert not x.requires_grad
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
-def right_for_few_rows(x):
-    """Loses the gradient of a tensor with more than one row."""
-    return 2 * (x if x.shape[0] == 1 else x.detach())
-
-
-def test_the_worst_verdict_of_all_samples_is_shown(capsys):
-    count = check.show(right_for_few_rows, [(faults.X,), (faults.X[:1],)])
-    lines = capsys.readouterr().out.splitlines()
-    shown = [line[:22].strip() for line in lines if line[22:].startswith("WRONG")]
-    assert "gradient" in shown
-    assert len(shown) == count
-
-
-ONE = [(faults.X,)]
-
-
-@pytest.mark.parametrize(
-    ("operator", "status"), [("opbook:add_one", 0), ("faults:loses_the_gradient", 1)]
-)
-def test_the_command_prints_a_line_for_each_check(capsys, operator, status):
-    assert check.main([operator, "test_check:ONE"]) == status
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[:22].strip() for line in lines] == list(check.CHECKS)

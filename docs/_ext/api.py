@@ -64,8 +64,11 @@ def find(module: str, name: str) -> tuple[Path, DEFINED]:
 
 
 def file_of(module: str) -> Path:
-    """The file of a module of the package."""
-    path = ROOT.joinpath("src", *module.split("."))
+    """The file of a module of one of the packages."""
+    folders = [ROOT / place for place in ("src", "tools/src")]
+    parts = module.split(".")
+    folder = next(f for f in folders if (f / parts[0]).is_dir())
+    path = folder.joinpath(*parts)
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

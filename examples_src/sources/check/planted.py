@@ -1,4 +1,4 @@
-"""Plant faults in operators that exist for other reasons, and let opbook.check look."""
+"""Plant faults in operators that exist for other reasons, and let opbook check look."""
 
 import importlib.util
 import sys
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import torch
 
-from opbook import check
+from opbook_tools import check
 
 ROOT = Path(__file__).resolve().parents[3]
 FAULTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["fault"]

@@ -1,0 +1,325 @@
+"""One operator with one sample, and what all checks need to know of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opbook_tools.check import compare, values
+from opbook_tools.check.errors import Found, Refused, Skipped, line
+from opbook_tools.check.values import Leaves
+from opbook_tools.sample import Sample
+
+# Namespaces of PyTorch's own operators.
+OWN = ("aten", "prim", "prims", "inductor", "higher_order")
+
+
+@dataclasses.dataclass
+class Facts:
+    """What the first calls of an operator told; it travels between processes."""
+
+    is_random: bool = False
+    written: tuple[int, ...] = ()  # the places of arguments that a call changes
+    calls: tuple[str, ...] = ()  # the registered operators that it calls
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a call returned and what it left in its arguments, by name."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    results: int  # how many of them were returned
+
+    @classmethod
+    def of(cls, result: Any, leaves: Leaves) -> Outcome:
+        """Of a result, and of the arguments after the call."""
+        pairs, _ = _pytree.tree_flatten_with_path(result)
+        pairs = [] if result is None else pairs
+        names = [f"the result{_pytree.keystr(path)}" for path, _ in pairs]
+        found = [value for _, value in pairs]
+        for n in leaves.tensors():
+            names.append(f"{leaves.names[n]} after the call")
+            found.append(leaves.values[n])
+        return cls(tuple(names), tuple(found), len(pairs))
+
+    def kept(self) -> Outcome:
+        """The same in memory that no later call can reach."""
+        held = (v.detach().clone() if isinstance(v, Tensor) else v for v in self.values)
+        return dataclasses.replace(self, values=tuple(held))
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that were returned."""
+        return [v for v in self.values[: self.results] if isinstance(v, Tensor)]
+
+
+@dataclasses.dataclass
+class Case:
+    """An operator, its arguments, and what is known of them."""
+
+    operator: Callable
+    leaves: Leaves
+    reference: Callable | None = None
+    nondifferentiable: tuple[int | str, ...] = ()
+    strict: bool = False
+    sizes: bool = False
+    facts: Facts = dataclasses.field(default_factory=Facts)
+
+    def call(self, leaves: Leaves, operator: Callable | None = None) -> Outcome:
+        """Call with these very tensors.
+
+        Raises:
+            Refused: The operator raised.
+        """
+        return Outcome.of(self.asked(operator or self.operator, leaves), leaves)
+
+    def asked(self, operator: Callable, leaves: Leaves) -> Any:
+        """What an operator returns; what it raises is a refusal, and no finding."""
+        if self.facts.is_random:
+            seed(0)
+        try:
+            return leaves.call(operator)
+        except Exception as error:
+            raise Refused(line(error)) from error
+
+    @functools.cached_property
+    def expected(self) -> Outcome:
+        """An ordinary call with a copy of the sample."""
+        return self.call(self.leaves.copies()).kept()
+
+    @functools.cached_property
+    def eps(self) -> float:
+        """The rounding of the coarsest dtype of the arguments and results."""
+        return compare.eps_of((*self.leaves.values, *self.expected.values))
+
+    @functools.cached_property
+    def noise(self) -> list[Tensor | None]:
+        """How much each result changes with a rounding of the arguments."""
+        return self.noise_of(self.leaves, self.expected)
+
+    def noise_of(
+        self, leaves: Leaves, expected: Outcome, operator: Callable | None = None
+    ) -> list[Tensor | None]:
+        """The same for other arguments; infinite where a rounding decides a result."""
+        noise: list[Tensor | None] = [None] * len(expected.values)
+        eps = compare.eps_of((*leaves.values, *expected.values))
+        generator = torch.Generator().manual_seed(0)
+
+        def rounded(x: Tensor) -> Tensor:
+            way = torch.randint(-1, 2, x.shape, generator=generator, dtype=torch.int8)
+            return _scaled(x, 1 + eps * way.to(x.device, torch.float64))
+
+        for _ in range(3):
+            other = leaves.copies()
+            other = other.mapped(rounded, other.floating())
+            try:
+                got = self.call(other, operator).values
+            except Refused:
+                continue
+            for n, (a, e) in enumerate(zip(got, expected.values, strict=False)):
+                if n < expected.results or self._is_written(n, expected):
+                    noise[n] = compare.larger(noise[n], compare.moved(a, e))
+        return [compare.even(each) for each in noise]
+
+    def _is_written(self, n: int, expected: Outcome) -> bool:
+        place = self.leaves.tensors()[n - expected.results]
+        return place in self.facts.written
+
+    def compare(
+        self,
+        actual: Outcome,
+        what: str,
+        expected: Outcome | None = None,
+        noise: list[Tensor | None] | None = None,
+        **options: Any,
+    ) -> None:
+        """Compare all that was returned and all that was written.
+
+        Raises:
+            Found: There is a difference; it says where.
+        """
+        if expected is None:
+            expected, noise = self.expected, self.noise
+            options.setdefault("eps", self.eps)
+        if actual.results != expected.results:
+            count = f"{actual.results} results instead of {expected.results}"
+            raise Found(f"{what}: {count}")
+        for n, (a, e) in enumerate(zip(actual.values, expected.values, strict=True)):
+            moved = noise[n] if noise else None
+            if text := compare.difference(a, e, noise=moved, **options):
+                raise Found(f"{what}: {_joined(expected.names[n], text)}")
+
+    def all_the_same(
+        self,
+        situations: Iterable[tuple[str, Callable[[], Outcome]]],
+        **options: Any,
+    ) -> None:
+        """Compare with an ordinary call; if the operator raises each time, it refuses.
+
+        Raises:
+            Found: One of the calls had another outcome.
+            Refused: None of them had any.
+        """
+        refusal, called = None, False
+        for what, call in situations:
+            try:
+                actual = call()
+            except Refused as why:
+                refusal = refusal or Refused(f"{what}: {why}")
+                continue
+            called = True
+            self.compare(actual, what, **options)
+        if refusal and not called:
+            raise refusal
+
+    def once_known(self) -> None:
+        """Skip what compares numbers if the operator draws them."""
+        if self.facts.is_random:
+            raise Skipped("the operator is random")
+
+    def registered(self) -> list[tuple]:
+        """The registered operators that are called, with what is passed on to them.
+
+        If the operator itself is a registered one, it is the one, with the sample.
+        """
+        if (named := overload(self.operator)) and named.namespace not in OWN:
+            leaves = self.leaves.copies()
+            args, kwargs = _pytree.tree_unflatten(list(leaves.values), leaves.spec)
+            return [(named, tuple(args), kwargs)]
+        with _Calls() as calls, torch.no_grad():
+            self.asked(self.operator, self.leaves.copies())
+        found = [each for each in calls.found if each[0].namespace not in OWN]
+        if not found:
+            raise Skipped("it calls no operator but PyTorch's own")
+        return list({each[0]: each for each in reversed(found)}.values())[::-1]
+
+
+def overload(operator: Callable) -> Any:
+    """The registered operator that a callable is, if it is one."""
+    operator = getattr(operator, "_opoverload", operator)  # of a CustomOpDef
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        names = operator.overloads()
+        return getattr(operator, names[0]) if len(names) == 1 else None
+    return operator if isinstance(operator, torch._ops.OpOverload) else None
+
+
+def annotated(func: Any, leaves: Leaves) -> tuple[set[int], set[int]]:
+    """The places that the schema lets it write, and those that a result may alias."""
+    writable, aliased = set(), set()
+    declared = func._schema.arguments
+    keywords = {each.name: each for each in declared}
+    for n, name in enumerate(leaves.names):
+        kind, which = name.split("[")[0].split(" ", 1)
+        given = declared[int(which)] if kind == "argument" else keywords[which]
+        if given.alias_info:
+            aliased.add(n)
+            if given.alias_info.is_write:
+                writable.add(n)
+    return writable, aliased
+
+
+def is_pytorchs(operator: Callable) -> bool:
+    """Whether it is a function of PyTorch, and no operator of somebody's own."""
+    if found := overload(operator):
+        return found.namespace in OWN
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        return operator._qualified_op_name.split("::")[0] in OWN
+    module = getattr(operator, "__module__", None) or ""
+    if module.partition(".")[0] == "torch":
+        return not hasattr(operator, "_opoverload")
+    builtin = type(operator).__name__ in ("builtin_function_or_method",)
+    return builtin and "torch" in (module or repr(type(operator.__self__)))
+
+
+def seed(number: int) -> None:
+    """Seed the generators that an operator may draw from."""
+    torch.manual_seed(number)
+    random.seed(number)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(number)
+
+
+def facts_of(case: Case) -> Facts:
+    """Call a few times, and note what the checks need to know."""
+    outcomes = []
+    for number in (0, 0, 1):
+        seed(number)
+        outcomes.append(case.call(case.leaves.copies()).kept())
+    case.facts.is_random = _differ(*outcomes[1:]) and not _differ(*outcomes[:2])
+    written = zip(
+        case.leaves.tensors(), outcomes[0].values[outcomes[0].results :], strict=True
+    )
+    case.facts.written = tuple(
+        n for n, after in written if _bits_differ(after, case.leaves.values[n])
+    )
+    with contextlib.suppress(Skipped):
+        case.facts.calls = tuple(str(func) for func, *_ in case.registered())
+    return case.facts
+
+
+def _differ(first: Outcome, second: Outcome) -> bool:
+    pairs = zip(first.values, second.values, strict=True)
+    return any(compare.difference(a, b) for a, b in pairs)
+
+
+def _bits_differ(a: Tensor, b: Tensor) -> bool:
+    b = b.detach()
+    if not values.is_plain(b) or b.device.type == "meta":
+        return False
+    b = b.resolve_conj().resolve_neg()
+    flat = (x.contiguous().view(-1) for x in (a.resolve_conj().resolve_neg(), b))
+    return not torch.equal(*(x.view(torch.uint8) for x in flat))
+
+
+def _scaled(x: Tensor, factor: Tensor) -> Tensor:
+    """As in memory, times a factor that only fp64 can tell from 1."""
+    new = values.copied(x)
+    try:
+        new.copy_((values.in_double(x) * factor).to(x.dtype))
+    except RuntimeError:  # elements that share memory
+        return x
+    return new
+
+
+def _joined(name: str, text: str) -> str:
+    return f"{name}{text}" if text.startswith("[") else f"{name} {text}"
+
+
+class _Calls(TorchDispatchMode):
+    """Notes the operators that are called, with copies of what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func.namespace not in OWN:
+            given = Leaves.of(Sample(args, kwargs)).copies()
+            copy = _pytree.tree_unflatten(list(given.values), given.spec)
+            self.found.append((func, tuple(copy[0]), copy[1]))
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings, nor the one of vmap's loop, which C++ prints: slow is not wrong."""
+    functorch = torch._C._functorch
+    functorch._set_vmap_fallback_warning_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        functorch._set_vmap_fallback_warning_enabled(True)

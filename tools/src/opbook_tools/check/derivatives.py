@@ -1,0 +1,733 @@
+"""Derivatives in each mode, beside difference quotients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from opbook_tools.check import compare, values
+from opbook_tools.check.case import Case, is_pytorchs
+from opbook_tools.check.errors import Found, Noted, Refused, Skipped, line
+from opbook_tools.check.registry import checks
+from opbook_tools.check.values import Leaves
+
+Function = Callable[[Sequence[Tensor]], list[Tensor]]
+ZERO = 1e-12
+
+
+@dataclasses.dataclass
+class Problem:
+    """A function of the tensors to differentiate by, and where it is looked at."""
+
+    case: Case
+    leaves: Leaves
+    places: list[int]
+    is_precise: bool
+
+    @property
+    def at(self) -> list[Tensor]:
+        """The tensors to differentiate by."""
+        return [self.leaves.values[n].detach() for n in self.places]
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The results that have derivatives."""
+        leaves = self.leaves.copies()
+        given = dict(zip(self.places, inputs, strict=True))
+        outcome = self.case.call(leaves.replaced(given))
+        return [x for x in outcome.tensors() if values.is_arithmetic(x)]
+
+    def names(self) -> list[str]:
+        """How the tensors to differentiate by are called."""
+        return [self.leaves.names[n] for n in self.places]
+
+
+def prepare() -> None:
+    """Import what forward mode needs, before the processes of the checks."""
+    with forward_ad.dual_level():
+        one = torch.ones(1)
+        torch.tanh(forward_ad.make_dual(one, one))
+
+
+def _problem(case: Case) -> Problem:
+    if case.facts.written:
+        raise Skipped("it writes to its arguments")
+    refused = {
+        n
+        for n, name in enumerate(case.leaves.names)
+        if n in case.nondifferentiable or name in case.nondifferentiable
+    }
+    places = [n for n in case.leaves.floating() if n not in refused]
+    places = [n for n in places if case.leaves.values[n].numel()]
+    if not places:
+        raise Skipped("it takes no tensor to differentiate by")
+    double = case.leaves.copies().mapped(values.in_double, case.leaves.floating())
+    try:
+        results = case.call(double.copies()).tensors()
+        kinds = {
+            x.dtype.itemsize // (1 + x.is_complex())
+            for x in results
+            if values.is_arithmetic(x)
+        }
+        if kinds <= {8}:
+            return Problem(case, double, places, is_precise=True)
+    except Refused:
+        pass
+    low = case.leaves.copies()
+    if any(low.values[n].dtype.itemsize < 4 for n in places):
+        raise Skipped("differences in half precision are too coarse")
+    return Problem(case, low, places, is_precise=False)
+
+
+def _jittered(problem: Problem, number: int) -> Problem:
+    """Near by, where selected elements have a distance and no kink is met."""
+    generator = torch.Generator().manual_seed(number)
+
+    def move(x: Tensor) -> Tensor:
+        away = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+        away = _as_symmetric(x.detach(), away)
+        size = x.detach().abs().mean().item() or 1.0
+        return (x.detach() + 0.05 * number * size * (away - 0.4).to(x.device)).to(
+            x.dtype
+        )
+
+    return dataclasses.replace(
+        problem, leaves=problem.leaves.mapped(move, problem.places)
+    )
+
+
+def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(number)
+
+    def draw(x: Tensor) -> Tensor:
+        parts = torch.rand((*x.shape, 2), generator=generator, dtype=torch.float64)
+        parts = (0.25 + parts) * torch.where(
+            torch.rand(parts.shape, generator=generator) < 0.5, -1.0, 1.0
+        )
+        drawn = torch.view_as_complex(parts) if x.is_complex() else parts[..., 0]
+        return drawn.to(x.device, x.dtype)
+
+    return [draw(x) for x in like]
+
+
+def _weights(results: Sequence[Tensor]) -> list[Tensor]:
+    """What flows into the backward pass from each result."""
+    return _directions(results, 1)
+
+
+def _as_symmetric(x: Tensor, v: Tensor) -> Tensor:
+    """Keep a symmetric matrix so: an operator need not read the other half of it."""
+    is_square = x.dim() >= 2 and x.shape[-1] == x.shape[-2]
+    return (v + v.mH) / 2 if is_square and torch.allclose(x, x.mH) else v
+
+
+def _ways_to_go(at: Sequence[Tensor]) -> list[Tensor]:
+    """The directions along which differences are taken."""
+    return [_as_symmetric(x, v) for x, v in zip(at, _directions(at), strict=True)]
+
+
+def _quotients(
+    f: Function, at: Sequence[Tensor], along: Sequence[Tensor], precise: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """For each result its change along a direction, and how uncertain that is.
+
+    The uncertainty is infinite where no difference can tell: at kinks, infinities.
+    """
+    best: list[tuple[Tensor, Tensor]] = []
+    for h in (1e-4, 1e-3) if precise else (1e-2, 3e-2):
+        coarse, fine = (_central(f, at, along, step) for step in (h, h / 2))
+        pairs = []
+        for c, d in zip(coarse, fine, strict=True):
+            error = (c - d).abs()
+            error = torch.where(error.isfinite(), error, torch.inf)
+            pairs.append(((4 * d - c) / 3, error))
+        if not best:
+            best = pairs
+            continue
+        for n, ((d, e), (d2, e2)) in enumerate(zip(best, pairs, strict=True)):
+            best[n] = torch.where(e <= e2, d, d2), torch.minimum(e, e2)
+    return best
+
+
+def _central(
+    f: Function, at: Sequence[Tensor], along: Sequence[Tensor], h: float
+) -> list[Tensor]:
+    with torch.no_grad():
+        above = f([x + h * v for x, v in zip(at, along, strict=True)])
+        below = f([x - h * v for x, v in zip(at, along, strict=True)])
+    if [x.shape for x in above] != [x.shape for x in below]:
+        raise Skipped("the shape of the result depends on the numbers")
+    return [
+        (values.in_double(a.detach()) - values.in_double(b.detach())) / (2 * h)
+        for a, b in zip(above, below, strict=True)
+    ]
+
+
+def _smooth(pair: tuple[Tensor, Tensor]) -> Tensor:
+    """Where a quotient is certain enough to be compared."""
+    quotient, error = pair
+    size = quotient.abs()
+    typical = size[size.isfinite()].mean() if size.isfinite().any() else 0.0
+    return error <= 0.02 * (size + typical) + 1e-7
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (values.in_double(a).conj() * values.in_double(b)).sum().real
+
+
+def _asked(function: Callable, *arguments, **options):
+    """What PyTorch raises on behalf of the operator is a refusal, too."""
+    try:
+        return function(*arguments, **options)
+    except (Found, Skipped, Refused):
+        raise
+    except Exception as error:
+        raise Refused(line(error)) from error
+
+
+def _gradient(
+    f: Function,
+    at: Sequence[Tensor],
+    wanted: Sequence[int],
+    weights: Callable[[list[Tensor]], list[Tensor | None]],
+    **options: bool,
+) -> tuple[list[Tensor], bool]:
+    """The gradient by some of the inputs, and whether the function has one at all."""
+    inputs = [x.detach().clone().requires_grad_(n in wanted) for n, x in enumerate(at)]
+    results = f(inputs)
+    pairs = [
+        (x, w)
+        for x, w in zip(results, weights(results), strict=True)
+        if w is not None and x.requires_grad
+    ]
+    if not pairs:
+        return [torch.zeros_like(at[n]) for n in wanted], False
+    found = _asked(
+        torch.autograd.grad,
+        [x for x, _ in pairs],
+        [inputs[n] for n in wanted],
+        [w for _, w in pairs],
+        allow_unused=True,
+        **options,
+    )
+    filled = [
+        torch.zeros_like(at[n]) if g is None else g
+        for n, g in zip(wanted, found, strict=True)
+    ]
+    return filled, any(g is not None for g in found)
+
+
+def _check_one(
+    f: Function,
+    at: list[Tensor],
+    wanted: int,
+    only: int | None,
+    precise: bool,
+    what: str,
+) -> bool:
+    """Compare one gradient with differences; whether the function has that gradient.
+
+    Raises:
+        Found: It is wrong; the element is named.
+        Skipped: The function is too rough for differences.
+    """
+    along = [torch.zeros_like(x) for x in at]
+    along[wanted] = _ways_to_go([at[wanted]])[0]
+    quotients = _quotients(f, at, along, precise)
+    masks = [_smooth(pair) for pair in quotients]
+    if only is not None:
+        masks = [m & (n == only) for n, m in enumerate(masks)]
+    elif sum(int(m.sum()) for m in masks) * 2 < sum(m.numel() for m in masks):
+        raise Skipped("it is not smooth at the sample, nor near it")
+
+    def weights(results: list[Tensor]) -> list[Tensor | None]:
+        drawn = _directions(results, 1)
+        return [
+            w * m if only in (None, n) else None
+            for n, (w, m) in enumerate(zip(drawn, masks, strict=True))
+        ]
+
+    [gradient], exists = _gradient(f, at, [wanted], weights)
+    drawn = _directions([q for q, _ in quotients], 1)
+    numeric = limit = torch.zeros((), dtype=torch.float64)
+    for (q, error), m, w in zip(quotients, masks, drawn, strict=True):
+        if only is None or m.any():
+            q, error = torch.where(m, q, 0), torch.where(m, error, 0)
+            numeric = numeric + _dot(w, q)
+            limit = limit + 4 * (w.abs() * error).sum()
+            limit = limit + (1e-6 if precise else 1e-3) * (w.abs() * q.abs()).sum()
+    analytic = _dot(gradient, along[wanted])
+    if (analytic - numeric).abs() <= limit + 1e-9:
+        return exists
+    if not exists and only is None:
+        return False
+    raise Found(
+        f"{what}: {_first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise)}"
+    )
+
+
+def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
+    """Name the first element whose derivative differs, with both values."""
+    for number in range(min(64, gradient.numel())):
+        unit = torch.zeros_like(at[wanted])
+        unit.view(-1)[number] = 1
+        along = [torch.zeros_like(x) for x in at]
+        along[wanted] = unit
+        quotients = _quotients(f, at, along, precise)
+        numeric = sum(
+            float(_dot(w, torch.where(m, q, 0)))
+            for (q, _), m, w in zip(quotients, masks, drawn, strict=True)
+        )
+        got = float(_dot(gradient, unit))
+        if not abs(got - numeric) <= float(limit):
+            place = [
+                int(i) for i in torch.unravel_index(torch.tensor(number), unit.shape)
+            ]
+            return f"{place} is {got:.6g}, and differences give {numeric:.6g}"
+    return "its sum along a direction is not that of differences"
+
+
+@checks("gradient")
+def _(case: Case) -> None:
+    problem = _problem(case)
+    missing, rough = [], None
+    for wanted in range(len(problem.places)):
+        try:
+            if not _near_by(problem, lambda p, w=wanted: _each_result(p, w)):
+                missing.append(wanted)
+        except Skipped as why:
+            rough = why
+    if len(missing) == len(problem.places):
+        if is_pytorchs(case.operator) or not _changes(problem):
+            raise Skipped("it has no gradient")
+        raise Found("the result depends on the arguments, and no gradient is recorded")
+    if rough:
+        raise rough
+    _given_by_reference(problem, missing)
+    if len(problem.places) > 1:
+        _together(problem, [n for n in range(len(problem.places)) if n not in missing])
+    if missing:
+        names = ", ".join(problem.names()[n] for n in missing)
+        raise Noted(f"not checked: no gradient is recorded for {names}")
+
+
+def _given_by_reference(problem: Problem, missing: list[int]) -> None:
+    """What has a gradient in the reference must have one."""
+    if problem.case.reference is None:
+        return
+    case = dataclasses.replace(problem.case, operator=problem.case.reference)
+    reference = dataclasses.replace(problem, case=case)
+    for n in missing:
+        [gradient], _ = _gradient(reference, problem.at, [n], _weights)
+        if gradient.any():
+            name = problem.names()[n]
+            raise Found(f"no gradient by {name}, and the reference has one")
+
+
+def _differentiable(case: Case) -> Problem:
+    """Without the arguments for which no gradient is recorded."""
+    problem = _problem(case)
+    try:
+        places = [
+            place
+            for n, place in enumerate(problem.places)
+            if _gradient(problem, problem.at, [n], _weights)[1]
+        ]
+    except Refused:
+        return problem
+    return dataclasses.replace(problem, places=places or problem.places)
+
+
+def _near_by(problem: Problem, run: Callable[[Problem], bool]) -> bool:
+    """At the sample or, where that is a kink, beside it."""
+    for number in range(3):
+        moved = _jittered(problem, number) if number else problem
+        try:
+            return run(moved)
+        except Skipped as why:
+            reason = why
+        except Found:
+            # One more place must agree, or a kink looks like a fault.
+            if _is_wrong_too(_jittered(problem, number + 1), run):
+                raise
+            reason = Skipped("it is wrong at the sample, and right near it: a kink")
+    raise reason
+
+
+def _is_wrong_too(problem: Problem, run: Callable[[Problem], bool]) -> bool:
+    try:
+        run(problem)
+    except Found:
+        return True
+    except (Skipped, Refused):
+        pass
+    return False
+
+
+def _each_result(problem: Problem, wanted: int) -> bool:
+    name = f"the gradient by {problem.names()[wanted]}"
+    exists = _check_one(problem, problem.at, wanted, None, problem.is_precise, name)
+    with torch.no_grad():
+        count = len(problem(problem.at))
+    if exists and count > 1:
+        for only in range(count):
+            what = f"{name} of result {only} alone"
+            _check_one(problem, problem.at, wanted, only, problem.is_precise, what)
+    return exists
+
+
+def _changes(problem: Problem) -> bool:
+    quotients = _quotients(
+        problem, problem.at, _ways_to_go(problem.at), problem.is_precise
+    )
+    return any(bool((q.abs()[_smooth((q, e))] > 1e-6).any()) for q, e in quotients)
+
+
+def _tolerances(problem: Problem) -> dict[str, float]:
+    eps = max(compare.eps_of(problem.at), torch.finfo(torch.float64).eps)
+    return {"eps": eps if problem.is_precise else 8 * eps, "few": 1024}
+
+
+def _same(
+    actual: Sequence[Tensor], expected: Sequence[Tensor], names, what: str, **options
+) -> None:
+    for a, e, name in zip(actual, expected, names, strict=True):
+        if text := compare.difference(a, e, **options):
+            space = "" if text.startswith("[") else " "
+            raise Found(f"{what}: the gradient by {name}{space}{text}")
+
+
+def _together(problem: Problem, wanted: list[int]) -> None:
+    """One gradient of all arguments beside one for each."""
+    all_at_once, _ = _gradient(problem, problem.at, wanted, _weights)
+    alone = [_gradient(problem, problem.at, [n], _weights)[0][0] for n in wanted]
+    names = [problem.names()[n] for n in wanted]
+    _same(all_at_once, alone, names, "of all arguments at once", **_tolerances(problem))
+
+
+@checks("gradient in other ways")
+def _(case: Case) -> None:
+    problem = _differentiable(case)
+    every = range(len(problem.places))
+    expected, exists = _gradient(problem, problem.at, every, _weights)
+    if not exists:
+        raise Skipped("it has no gradient")
+    options = _tolerances(problem)
+    names = problem.names()
+    again, _ = _gradient(problem, problem.at, every, _weights, create_graph=True)
+    _same(again, expected, names, "with create_graph=True", **options)
+    _twice(problem, expected, names, options)
+    for what, other in _gradients_of_gradients(problem):
+        got, _ = _gradient(problem, problem.at, every, other)
+        _same(got, expected, names, f"with a gradient {what}", **options)
+    _expanded_weights(problem, names, options)
+    if not case.facts.is_random:  # memory is filled with random numbers in its order
+        _other_layouts(problem, _weights, expected, names, options)
+    _changed_afterwards(problem, _weights, expected, names, options)
+    _in_own_dtype(case, problem, names)
+
+
+def _twice(problem: Problem, expected, names, options) -> None:
+    """The same graph, walked again."""
+    inputs = [x.clone().requires_grad_() for x in problem.at]
+    results = [x for x in problem(inputs) if x.requires_grad]
+    drawn = _directions(results, 1)
+    kept = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    for _ in range(2):
+        got = _asked(torch.autograd.grad, results, inputs, drawn, **kept)
+    if len(results) == len(problem(problem.at)):
+        _same(got, expected, names, "when backward runs again", **options)
+
+
+def _gradients_of_gradients(problem: Problem) -> Iterator[tuple[str, Callable]]:
+    """Weights of the same numbers, as `cat`, slices and transposes hand them on."""
+    with torch.no_grad():
+        results = problem(problem.at)
+    kinds = [list(values.layouts(w)) for w in _directions(results, 1)]
+    for number in range(max(map(len, kinds), default=0)):
+        chosen = [each[min(number, len(each) - 1)] if each else None for each in kinds]
+        name = next(each[0] for each in chosen if each)
+
+        def weights(results: list[Tensor], chosen=chosen) -> list[Tensor]:
+            drawn = _directions(results, 1)
+            return [c[1] if c else w for c, w in zip(chosen, drawn, strict=True)]
+
+        yield f"that lies {name}", weights
+
+
+def _expanded_weights(problem: Problem, names, options) -> None:
+    """What `sum` hands on: one number with strides of 0."""
+    every = range(len(problem.places))
+    dense, _ = _gradient(
+        problem,
+        problem.at,
+        every,
+        lambda rs: [torch.ones_like(r).contiguous() for r in rs],
+    )
+    expanded, _ = _gradient(
+        problem,
+        problem.at,
+        every,
+        lambda rs: [r.new_ones(()).expand(r.shape) for r in rs],
+    )
+    _same(
+        expanded,
+        dense,
+        names,
+        "with a gradient of strides 0, as sum() makes it",
+        **options,
+    )
+
+
+def _other_layouts(problem: Problem, weights, expected, names, options) -> None:
+    for n, name in enumerate(names):
+        for layout, view in values.layouts(problem.at[n]):
+            inputs = [x.clone().requires_grad_() for x in problem.at]
+            inputs[n] = view.detach().requires_grad_()
+            try:
+                results = problem(inputs)
+                pairs = [
+                    (x, w)
+                    for x, w in zip(results, weights(results), strict=True)
+                    if x.requires_grad
+                ]
+                got = _asked(
+                    torch.autograd.grad,
+                    [x for x, _ in pairs],
+                    inputs,
+                    [w for _, w in pairs],
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            except Refused:
+                continue
+            _same(got, expected, names, f"{name}, {layout}", **options)
+
+
+def _changed_afterwards(problem: Problem, weights, expected, names, options) -> None:
+    """What is needed for the gradient changes before it is computed."""
+    for which in ("arguments", "results"):
+        inputs = [x.clone().requires_grad_() for x in problem.at]
+        given = [x.clone() for x in inputs]
+        results = problem(given)
+        memory = {values.storage_of(x) for x in given}
+        own = [
+            x for x in results if x.requires_grad and values.storage_of(x) not in memory
+        ]
+        if len(own) < len(results):
+            return
+        kept = [x.clone() for x in own]
+        try:
+            with torch.no_grad():
+                for x in given if which == "arguments" else own:
+                    x.mul_(0.5)
+            got = torch.autograd.grad(
+                kept,
+                inputs,
+                weights(results),
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        except Exception:  # autograd has noticed
+            continue
+        _same(
+            got, expected, names, f"when the {which} change before backward", **options
+        )
+
+
+def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers in each dtype."""
+    drawn = _weights([x.detach().double() for x in results])
+    pairs = zip(drawn, results, strict=True)
+    return [w.to(torch.bfloat16).to(x.dtype) for w, x in pairs]
+
+
+def _in_own_dtype(case: Case, problem: Problem, names) -> None:
+    """The gradient of the sample as it is, beside the one in fp64."""
+    if not problem.is_precise:
+        return
+    for dtype in (None, torch.bfloat16, torch.float16):
+        own = case.leaves.copies()
+        real = [n for n in own.floating() if own.values[n].is_floating_point()]
+        if dtype is not None:
+            own = own.mapped(lambda x, d=dtype: x.detach().to(d), real)
+        wide_leaves = own.copies().mapped(values.in_double, own.floating())
+        low = dataclasses.replace(problem, leaves=own)
+        high = dataclasses.replace(problem, leaves=wide_leaves)
+        eps = compare.eps_of(low.at)
+        if any(x.is_complex() for x in low.at) or eps < 1e-12:
+            continue
+        every = range(len(problem.places))
+        try:
+            got, _ = _gradient(low, low.at, every, _coarse_weights)
+            expected, _ = _gradient(high, high.at, every, _coarse_weights)
+            noise = _gradient_noise(high, every, _coarse_weights, expected, eps)
+        except Refused:
+            continue
+        what = f"in {values.short(low.at[0].dtype)} beside fp64"
+        for a, e, moved, name in zip(got, expected, noise, names, strict=True):
+            text = compare.difference(a, e, eps=eps, noise=moved, few=64, dtype=False)
+            if text:
+                space = "" if text.startswith("[") else " "
+                raise Found(f"{what}: the gradient by {name}{space}{text}")
+
+
+def _gradient_noise(
+    problem: Problem, every, weights, expected, eps: float
+) -> list[Tensor | None]:
+    noise: list[Tensor | None] = [None] * len(expected)
+    for number in range(3):
+        generator = torch.Generator().manual_seed(number)
+        at = [
+            x
+            * (
+                1
+                + eps * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
+            )
+            for x in problem.at
+        ]
+        got, _ = _gradient(problem, at, every, weights)
+        for n, (a, e) in enumerate(zip(got, expected, strict=True)):
+            noise[n] = compare.larger(noise[n], compare.moved(a, e))
+    return noise
+
+
+@checks("second derivative")
+def _(case: Case) -> None:
+    problem = _differentiable(case)
+    if not problem.is_precise:
+        raise Skipped("it refuses fp64, and differences in fp32 are too coarse")
+    _near_by(problem, _second)
+
+
+def _second(problem: Problem) -> bool:
+    count = len(problem.places)
+    with torch.no_grad():
+        weights = _directions(problem(problem.at), 1)
+
+    def gradient(inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient as a function of the arguments and of what flows in."""
+        with torch.enable_grad():
+            given = [
+                x if x.requires_grad else x.detach().clone().requires_grad_()
+                for x in inputs[:count]
+            ]
+            results = problem(given)
+            pairs = [
+                (x, w)
+                for x, w in zip(results, inputs[count:], strict=True)
+                if x.requires_grad
+            ]
+            if not pairs:
+                raise Skipped("it has no gradient")
+            found = _asked(
+                torch.autograd.grad,
+                [x for x, _ in pairs],
+                given,
+                [w for _, w in pairs],
+                create_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        return list(found)
+
+    at = [*problem.at, *weights]
+    names = [
+        *problem.names(),
+        *(f"the gradient of result {n}" for n in range(len(weights))),
+    ]
+    for wanted, name in enumerate(names):
+        what = f"the second derivative, by {name}"
+        if not _check_one(gradient, at, wanted, None, True, what) and _depends(
+            gradient, at, wanted
+        ):
+            raise Found(f"{what}: create_graph=True records nothing, and it matters")
+    return True
+
+
+def _depends(f: Function, at: list[Tensor], wanted: int) -> bool:
+    along = [torch.zeros_like(x) for x in at]
+    along[wanted] = _ways_to_go([at[wanted]])[0]
+    quotients = _quotients(f, at, along, True)
+    return any(bool((q.abs()[_smooth((q, e))] > 1e-6).any()) for q, e in quotients)
+
+
+@checks("forward mode")
+def _(case: Case) -> None:
+    problem = _differentiable(case)
+    if is_pytorchs(case.operator) and case.facts.is_random:
+        raise Skipped("the operator is random")
+    _near_by(problem, _tangents)
+
+
+def _tangents(problem: Problem) -> bool:
+    for chosen in _chosen_inputs(len(problem.places)):
+        along = _ways_to_go(problem.at)
+        along = [v if n in chosen else torch.zeros_like(v) for n, v in enumerate(along)]
+        found = _asked(_tangent, problem, along, chosen)
+        quotients = _quotients(problem, problem.at, along, problem.is_precise)
+        for n, (tangent, pair) in enumerate(zip(found, quotients, strict=True)):
+            _compare_tangent(
+                problem, n, tangent, pair, [problem.names()[i] for i in chosen]
+            )
+    return True
+
+
+def _chosen_inputs(count: int) -> list[list[int]]:
+    alone = [[n] for n in range(count)]
+    return alone if count == 1 else [*alone, list(range(count))]
+
+
+def _tangent(
+    problem: Problem, along: Sequence[Tensor], chosen: list[int]
+) -> list[Tensor]:
+    with forward_ad.dual_level():
+        inputs = [
+            forward_ad.make_dual(x, v) if n in chosen else x
+            for n, (x, v) in enumerate(zip(problem.at, along, strict=True))
+        ]
+        pairs = [forward_ad.unpack_dual(x) for x in problem(inputs)]
+        return [
+            torch.zeros_like(p.primal) if p.tangent is None else p.tangent.clone()
+            for p in pairs
+        ]
+
+
+def _compare_tangent(
+    problem: Problem, n: int, tangent: Tensor, pair, names: list[str]
+) -> None:
+    quotient, error = pair
+    mask = _smooth(pair)
+    if mask.sum() * 2 < mask.numel():
+        raise Skipped("it is not smooth at the sample, nor near it")
+    size = quotient.abs()[mask].max() if mask.any() else 0.0
+    relative = 1e-6 if problem.is_precise else 1e-2
+    wrong = mask & ~(
+        (values.in_double(tangent) - quotient).abs()
+        <= 4 * error + relative * size + 1e-9
+    )
+    if not wrong.any():
+        return
+    if not tangent.any() and not problem.case.strict and _is_custom_op(problem.case):
+        raise Noted(
+            "not supported by custom_op: the tangent is zero, and nothing is raised"
+        )
+    place = tuple(wrong.nonzero()[0].tolist())
+    raise Found(
+        f"the tangent of result {n} along {' and '.join(names)}, {list(place)}, "
+        f"is {tangent[place].item():.6g}, and differences give "
+        f"{quotient[place].item():.6g}"
+    )
+
+
+def _is_custom_op(case: Case) -> bool:
+    """Whether a Python custom_op is called, which has no place for a forward mode."""
+    from torch._library.custom_ops import OPDEFS
+
+    return any(
+        name.rpartition(".")[0].replace(".", "::") in OPDEFS
+        for name in case.facts.calls
+    )

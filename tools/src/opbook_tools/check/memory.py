@@ -1,0 +1,320 @@
+"""Where arguments and results lie, who else has that memory, and what was there."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from opbook_tools.check import compare, values
+from opbook_tools.check.case import Case, Outcome, annotated, overload
+from opbook_tools.check.errors import Found, Refused, Skipped
+from opbook_tools.check.isolate import isolated
+from opbook_tools.check.registry import checks
+from opbook_tools.check.values import Leaves
+from opbook_tools.sample import Sample
+
+Call = tuple[str, Callable[[], Outcome]]
+
+
+@checks("changed in between", alone=True)
+def _(case: Case) -> None:
+    case.once_known()
+    leaves = case.leaves.copies()
+    memory = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
+    if len(memory) < len(leaves.tensors()):
+        raise Skipped("arguments share memory")
+    # Each in a process that has seen no other numbers, for a cache by content.
+    known = [
+        (*each, isolated(lambda e=each: _fresh(case, e[1]))) for each in _others(case)
+    ]
+    first = [
+        x for x in case.call(leaves).tensors() if values.storage_of(x) not in memory
+    ]
+    was = [x.detach().clone() for x in first]
+    for what, other, fresh in known:
+        if fresh is None:
+            continue
+        for n in leaves.tensors():
+            _overwrite(leaves.values[n], other.values[n])
+        options = {"expected": fresh[0], "noise": fresh[1], "eps": case.eps}
+        case.compare(case.call(leaves), f"the same tensor, {what}", **options)
+        case.compare(case.call(other.copies()), f"another tensor, {what}", **options)
+        for x, before in zip(first, was, strict=True):
+            if text := compare.difference(x, before):
+                raise Found(f"the result of an earlier call, after another: it {text}")
+
+
+def _fresh(case: Case, leaves: Leaves) -> tuple | None:
+    try:
+        outcome = case.call(leaves.copies()).kept()
+        return outcome, case.noise_of(leaves, outcome)
+    except Refused:
+        return None
+
+
+def _others(case: Case) -> Iterator[tuple[str, Leaves]]:
+    """Arguments that a careless key takes for those of the sample."""
+    leaves = case.leaves.copies()
+    places = [n for n in leaves.floating() if leaves.values[n].numel()]
+    if not places:
+        raise Skipped("it takes no floating-point tensor")
+
+    def last_changed(x: Tensor) -> Tensor:
+        x = x.detach().clone().contiguous()
+        x.view(-1)[-1:] *= 0.5
+        return x
+
+    def two_swapped(x: Tensor) -> Tensor:
+        flat = x.detach().clone().contiguous().view(-1)
+        flat[1:-1] = flat[1:-1].flip(0)
+        return flat.view(x.shape)
+
+    yield "half the numbers", leaves.mapped(lambda x: x.detach() * 0.5, places)
+    yield "another last number", leaves.mapped(last_changed, places)
+    yield "other places of the numbers", leaves.mapped(two_swapped, places)
+
+
+def _overwrite(x: Tensor, new: Tensor) -> None:
+    try:
+        x.detach().copy_(new.detach())
+    except RuntimeError as error:
+        raise Skipped("elements of an argument share memory") from error
+
+
+@checks("hundredth call", alone=True)
+def _(case: Case) -> None:
+    case.once_known()
+    fresh = isolated(lambda: case.call(case.leaves.copies()).kept())
+    end = time.monotonic() + 0.3
+    for number in range(2, 102):
+        what = f"call number {number}"
+        case.compare(
+            case.call(case.leaves.copies()), what, fresh, case.noise, eps=case.eps
+        )
+        if time.monotonic() > end:
+            break
+
+
+@checks("strides")
+def _(case: Case) -> None:
+    case.once_known()
+    case.all_the_same(_layouts(case))
+    case.all_the_same(_written_layouts(case))
+    _expanded(case)
+
+
+def _moved_alone(leaves: Leaves) -> Iterator[tuple[str, Leaves]]:
+    for n in leaves.tensors():
+        for name, view in values.layouts(leaves.values[n]):
+            yield f"{leaves.names[n]}, {name}", leaves.copies().replaced({n: view})
+
+
+def _moved_together(leaves: Leaves) -> Iterator[tuple[str, Leaves]]:
+    views = {n: dict(values.layouts(leaves.values[n])) for n in leaves.tensors()}
+    if len(views) < 2:
+        return
+    for name in dict.fromkeys(itertools.chain(*views.values())):
+        having = {n: each[name] for n, each in views.items() if name in each}
+        yield f"all arguments, {name}", leaves.copies().replaced(having)
+
+
+def _layouts(case: Case) -> Iterator[Call]:
+    moved = itertools.chain(_moved_alone(case.leaves), _moved_together(case.leaves))
+    for what, leaves in moved:
+        yield what, lambda what=what, leaves=leaves: _around_it(case, leaves, what)
+
+
+def _around_it(case: Case, leaves: Leaves, what: str) -> Outcome:
+    """Call, and look at the memory between and beside the elements too."""
+    plain = [n for n in leaves.tensors() if values.is_plain(leaves.values[n])]
+    before = {n: values.outside(leaves.values[n]) for n in plain}
+    outcome = case.call(leaves)
+    for n in plain:
+        if not torch.equal(values.outside(leaves.values[n]), before[n]):
+            raise Found(f"{what}: memory outside of {leaves.names[n]} is written")
+    return outcome
+
+
+def _written_layouts(case: Case) -> Iterator[Call]:
+    """What is written, to memory that the sample's author did not lay out."""
+    for n in case.facts.written:
+        x = case.leaves.values[n]
+        if values.is_plain(x) and not x.is_contiguous():
+            leaves = case.leaves.copies().replaced({n: x.detach().clone()})
+            what = f"{leaves.names[n]}, contiguous"
+            yield what, lambda leaves=leaves: case.call(leaves)
+
+
+def _expanded(case: Case) -> None:
+    """The same row again and again, as `expand` makes it with a stride of 0."""
+    for n in case.leaves.floating():
+        x = case.leaves.values[n]
+        if n in case.facts.written or not x.dim() or x.shape[0] < 2:
+            continue
+        view = x.detach()[:1].clone().expand(x.shape)
+        expanded, dense = (
+            case.leaves.copies().replaced({n: each})
+            for each in (view, view.contiguous())
+        )
+        try:
+            expected = case.call(dense).kept()
+            noise = case.noise_of(dense, expected)
+            actual = case.call(expanded)
+        except Refused:
+            continue
+        what = f"{case.leaves.names[n]}, expanded from one row"
+        case.compare(actual, what, expected, noise, eps=case.eps)
+
+
+@checks("outputs share memory")
+def _(case: Case) -> None:
+    leaves = case.leaves.copies()
+    taken = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
+    results = [
+        x
+        for x in case.call(leaves).tensors()
+        if values.is_plain(x) and x.numel() and values.storage_of(x) not in taken | {0}
+    ]
+    for x, y in itertools.combinations(results, 2):
+        if x is y or (x.data_ptr() == y.data_ptr() and x.shape == y.shape):
+            if case.reference and _shares(case):
+                return
+            raise Found("two results are one memory: who writes to one changes both")
+
+
+def _shares(case: Case) -> bool:
+    """Whether the reference does so too."""
+    results = case.call(case.leaves.copies(), case.reference).tensors()
+    return len({x.data_ptr() for x in results}) < len(results)
+
+
+@checks("two devices")
+def _(case: Case) -> None:
+    places = [
+        n for n in case.leaves.tensors() if values.is_plain(case.leaves.values[n])
+    ]
+    if len(places) < 2:
+        raise Skipped("it takes one tensor")
+    if not case.facts.calls:
+        raise Skipped("it calls no operator but PyTorch's own")
+    refusal = None
+    for n in places:
+        if not _matters(case, n):
+            continue  # its shape may be all that the operator reads
+        leaves = case.leaves.copies()
+        try:
+            outcome = case.call(leaves.replaced({n: leaves.values[n].to("meta")}))
+        except Refused as why:
+            refusal = why
+            continue
+        if any(x.device.type != "meta" for x in outcome.tensors()):
+            raise Found(f"{case.leaves.names[n]} has no data, and the result has")
+    if refusal:
+        raise refusal
+
+
+def _matters(case: Case, place: int) -> bool:
+    """Whether the results depend on the numbers of an argument."""
+    leaves = case.leaves.copies()
+    x = leaves.values[place]
+    if case.facts.is_random or not x.numel():
+        return False
+    other = values.other_values(x)
+    try:
+        outcome = case.call(leaves.replaced({place: other}))
+    except Refused:
+        return False
+    pairs = zip(outcome.values, case.expected.values[: outcome.results], strict=False)
+    return any(compare.difference(a, e) for a, e in pairs)
+
+
+@checks("every element written")
+def _(case: Case) -> None:
+    case.once_known()
+    _nothing_left_out(case, case.leaves)
+    _fills_its_arguments(case)
+    if len(case.leaves.floating()) == 1 == len(case.leaves.tensors()):
+        new = {size: values.odd(size) for size in values.sizes(case.leaves)}
+        where = " and sizes are odd"
+        _nothing_left_out(case, values.resized(case.leaves, new), where)
+
+
+def _nothing_left_out(case: Case, leaves: Leaves, where: str = "") -> None:
+    try:
+        expected = case.call(leaves.copies()).kept()
+        with filled_memory():
+            actual = case.call(leaves.copies()).kept()
+            noise = case.noise_of(leaves, actual)
+    except Refused:
+        if not where:
+            raise
+        return  # it takes no such size
+    what = f"where new memory holds NaN{where}"
+    case.compare(actual, what, expected, noise, eps=case.eps)
+
+
+@contextlib.contextmanager
+def filled_memory() -> Iterator[None]:
+    """New memory holds NaN, or the largest integer, until somebody writes to it."""
+    was = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was)
+
+
+def _fills_its_arguments(case: Case) -> None:
+    """An operator that returns nothing has to write, and as a rule everywhere."""
+    if case.expected.results and case.expected.tensors():
+        return
+    declared = _declared(case)
+    for n in declared:
+        left = _left_alone(case, n)
+        name = case.leaves.names[n]
+        if left.all() and len(declared) == 1:
+            raise Found(
+                f"{name} is declared mutable, and nothing is written or returned"
+            )
+        ends = left.flatten()
+        count = int(ends.sum())
+        if 0 < count < ends.numel() // 2 and ends[-count:].all() and _is_whole(case, n):
+            raise Found(
+                f"the last {count} of {ends.numel()} elements of {name} are not written"
+            )
+
+
+def _declared(case: Case) -> list[int]:
+    """The places of the arguments that the operator may write, or writes."""
+    if overload(case.operator) is None:
+        return list(case.facts.written)
+    [(func, args, kwargs)] = case.registered()
+    return sorted(annotated(func, Leaves.of(Sample(args, kwargs)))[0])
+
+
+def _left_alone(case: Case, place: int) -> Tensor:
+    """The elements of an argument that stay what they were, whatever they were."""
+    left = None
+    for change in (lambda x: x, values.other_values):
+        leaves = case.leaves.copies().copies()
+        leaves = leaves.replaced({place: change(leaves.values[place])})
+        was = leaves.values[place].clone()
+        case.call(leaves)
+        same = (leaves.values[place] == was) | (was != was)
+        left = same if left is None else left & same
+    return left
+
+
+def _is_whole(case: Case, place: int) -> bool:
+    """Whether another argument has as many elements, and none is an index or a mask."""
+    leaves = case.leaves
+    others = [leaves.values[n] for n in leaves.tensors() if n != place]
+    plain = all(values.is_arithmetic(x) for x in others)
+    numbers = any(isinstance(v, int) for v in leaves.values)
+    same = any(x.shape == leaves.values[place].shape for x in others)
+    return plain and same and not numbers

@@ -1,0 +1,221 @@
+"""The numbers themselves, beside a reference or beside a wider dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from opbook_tools.check import compare, values
+from opbook_tools.check.case import Case, Outcome
+from opbook_tools.check.errors import Found, Refused, Skipped
+from opbook_tools.check.memory import filled_memory
+from opbook_tools.check.registry import checks
+from opbook_tools.check.values import Leaves, short
+
+LARGE = 1537  # more than a block, and no multiple of anything
+MOST_ELEMENTS = 1 << 21
+
+
+@checks("reference")
+def _(case: Case) -> None:
+    _needs_reference(case)
+    _beside_reference(case, case.leaves, "the sample", dtype=True)
+
+
+@checks("sizes")
+def _(case: Case) -> None:
+    _needs_reference(case)
+    tensors, floating = case.leaves.tensors(), case.leaves.floating()
+    if len(tensors) > len(floating) and not case.sizes:
+        raise Skipped("sizes may depend on the integers: --sizes tries others")
+    sizes = values.sizes(case.leaves)
+    if not sizes:
+        raise Skipped("it takes no tensor with a size to change")
+    changes = [{old: values.odd(old) for old in sizes}]
+    changes += [{old: new} for old in sizes for new in (0, 1, values.odd(old), LARGE)]
+    for new in changes:
+        shapes = [case.leaves.values[n].shape for n in floating]
+        counts = [math.prod(new.get(size, size) for size in shape) for shape in shapes]
+        if sum(counts) > MOST_ELEMENTS:
+            continue
+        leaves = values.resized(case.leaves, new)
+        pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
+        with filled_memory():
+            _if_it_takes_them(case, leaves, f"a size of {pairs}")
+
+
+@checks("values")
+def _(case: Case) -> None:
+    _needs_reference(case)
+    floating = [n for n in case.leaves.floating() if case.leaves.values[n].numel()]
+    if not floating:
+        raise Skipped("it takes no floating-point tensor")
+    for n in floating:
+        for what, x in _special(case.leaves.values[n].detach()):
+            leaves = case.leaves.copies().replaced({n: x})
+            _if_it_takes_them(case, leaves, f"{case.leaves.names[n]} with {what}")
+
+
+def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for value in (math.nan, math.inf, -math.inf, -0.0, 0.0):
+        some = x.clone().contiguous()
+        some.view(-1)[:: max(2, x.numel() // 3)] = value
+        yield str(value), some
+    for factor in (100, 0.01, -1):
+        yield f"its numbers times {factor}", (x * factor).to(x.dtype)
+    yield "zeros", torch.zeros_like(x)
+    yield "equal numbers", x.flatten()[:1].expand(x.shape).clone()
+
+
+def _needs_reference(case: Case) -> None:
+    if case.reference is None:
+        raise Skipped("no reference is given")
+    case.once_known()
+
+
+def _if_it_takes_them(case: Case, leaves: Leaves, what: str) -> None:
+    try:
+        _beside_reference(case, leaves, what)
+    except Refused:
+        return
+
+
+def _beside_reference(
+    case: Case, leaves: Leaves, what: str, dtype: bool = False
+) -> None:
+    """Compare with the reference in fp64, and in the arguments' dtype.
+
+    What the reference itself does in that dtype, overflow for example, is no fault.
+    """
+    plain = _by_reference(case, leaves.copies())
+    actual = case.call(leaves.copies()).kept()
+    plain = _alike(plain, actual)
+    try:
+        precise_leaves = leaves.copies()
+        precise_leaves = precise_leaves.mapped(values.in_double, leaves.floating())
+        precise = _alike(_by_reference(case, precise_leaves), actual)
+    except Refused:
+        precise = plain
+    eps = compare.eps_of((*leaves.values, *actual.values))
+    largest = max((leaves.values[n].numel() for n in leaves.floating()), default=1)
+    # The error of a sum grows with the root of its length, in the mean.
+    few = compare.ROUNDINGS / 2 + 2 * math.sqrt(min(largest, 1 << 14))
+    noise = _moved_by_rounding(case, leaves, plain)
+    for n, name in enumerate(actual.names):
+        moved = noise[n] if n < len(noise) else None
+        options = {"eps": eps, "noise": moved, "few": few}
+        value = actual.values[n]
+        text = compare.difference(value, plain.values[n], dtype=dtype, **options)
+        if text and compare.difference(
+            value, precise.values[n], dtype=False, **options
+        ):
+            space = "" if text.startswith("[") else " "
+            raise Found(f"{what}, beside the reference: {name}{space}{text}")
+
+
+def _by_reference(case: Case, leaves: Leaves) -> Outcome:
+    try:
+        return case.call(leaves, case.reference).kept()
+    except Refused as why:
+        raise Skipped(f"the reference refuses this: {why}") from why
+
+
+def _alike(reference: Outcome, actual: Outcome) -> Outcome:
+    """The reference's outcome; it may return what the operator writes."""
+    if reference.results == actual.results:
+        return reference
+    returned = list(reference.values[: reference.results])
+    returned = [x for x in returned if isinstance(x, Tensor)]
+    if actual.results and actual.tensors():
+        count = f"{actual.results} results instead of {reference.results}"
+        raise Found(f"beside the reference: {count}")
+    return Outcome(
+        actual.names, tuple(_written(reference, returned, actual)), actual.results
+    )
+
+
+def _written(reference: Outcome, returned: list, actual: Outcome) -> Iterator:
+    """For each value of an operator that returns nothing, what it should be."""
+    yield from actual.values[: actual.results]
+    after = reference.values[reference.results :]
+    for mine, theirs in zip(actual.values[actual.results :], after, strict=True):
+        same = compare.difference(mine, theirs, dtype=False) is None
+        fits = returned and returned[0].shape == mine.shape
+        yield returned.pop(0) if fits and not same else theirs
+
+
+def _moved_by_rounding(case: Case, leaves: Leaves, plain: Outcome) -> list:
+    try:
+        return case.noise_of(leaves, plain, case.reference)
+    except IndexError:
+        return []
+
+
+@checks("half precision")
+def _(case: Case) -> None:
+    case.once_known()
+    real = [n for n in case.leaves.floating() if not case.leaves.values[n].is_complex()]
+    if not real:
+        raise Skipped("it takes no floating-point tensor")
+    refusal, called = None, False
+    for dtype in (torch.bfloat16, torch.float16):
+        for places in [real] + [[n] for n in real if len(real) > 1]:
+            try:
+                _in_low_precision(case, dtype, places)
+                called = True
+            except Refused as why:
+                refusal = refusal or why
+    if refusal and not called:
+        raise refusal
+
+
+def _in_low_precision(case: Case, dtype: torch.dtype, places: list[int]) -> None:
+    low = case.leaves.copies().mapped(lambda x: x.detach().to(dtype), places)
+    high = low.copies().mapped(lambda x: x.float(), places)
+    actual = case.call(low.copies()).kept()
+    operator = case.reference or case.operator
+    try:
+        expected = case.call(high, operator).kept()
+    except Refused:
+        return
+    if actual.results != expected.results:
+        return
+    eps = torch.finfo(dtype).eps
+    names = "all" if len(places) > 1 else case.leaves.names[places[0]]
+    noise = _noise_in(case, low, places, expected, operator)
+    for n, x in enumerate(actual.values[: actual.results]):
+        if not isinstance(x, Tensor) or x.dtype != dtype:
+            continue
+        # An eighth for each roundings' share of the largest number: see `bound`.
+        text = compare.difference(
+            x, expected.values[n], eps=eps, noise=noise[n], few=8, dtype=False
+        )
+        if text:
+            space = "" if text.startswith("[") else " "
+            what = f"{short(dtype)} beside float32, {names}"
+            raise Found(f"{what}: {actual.names[n]}{space}{text}")
+
+
+def _noise_in(
+    case, low: Leaves, places: list[int], expected: Outcome, operator
+) -> list:
+    """How much a rounding in the low dtype moves what the high one returns."""
+    eps = compare.eps_of(low.values[n] for n in places)
+    generator = torch.Generator().manual_seed(0)
+    noise: list = [None] * len(expected.values)
+    for _ in range(3):
+
+        def rounded(x: Tensor) -> Tensor:
+            way = torch.randint(-1, 2, x.shape, generator=generator)
+            return x.float() * (1 + eps / 2 * way.to(x.device))
+
+        try:
+            outcome = case.call(low.copies().mapped(rounded, places), operator)
+        except Refused:
+            continue
+        for n, (a, e) in enumerate(zip(outcome.values, expected.values, strict=False)):
+            noise[n] = compare.larger(noise[n], compare.moved(a, e))
+    return noise

@@ -1,0 +1,246 @@
+"""What is set around a call: an operator neither depends on it nor changes it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from opbook_tools.check import compare
+from opbook_tools.check.case import Case, Outcome, seed
+from opbook_tools.check.errors import Found, Noted, Refused, Skipped
+from opbook_tools.check.registry import checks
+from opbook_tools.check.values import Leaves, short
+
+# What a call must leave as it was.
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "the default dtype": torch.get_default_dtype,
+    "the default device": torch.get_default_device,
+    "whether gradients are recorded": torch.is_grad_enabled,
+    "the number of threads": torch.get_num_threads,
+    "whether algorithms are deterministic": torch.are_deterministic_algorithms_enabled,
+    "the precision of float32 products": torch.get_float32_matmul_precision,
+    "autocast": lambda: torch.is_autocast_enabled("cpu"),
+}
+
+
+@checks("random")
+def _(case: Case) -> None:
+    states = [_states_after(case, number) for number in (11, 12)]
+    for name, before in states[0][0].items():
+        first, second = states[0][1][name], states[1][1][name]
+        if first == second and states[1][0][name] != before:
+            raise Found(f"it seeds {name}, and whoever draws next gets the same")
+    first, again = (case.call(case.leaves.copies()).kept() for _ in range(2))
+    if not case.facts.is_random:
+        noise = case.noise_of(case.leaves, first)
+        case.compare(
+            again, "the same call twice, with one seed", first, noise, eps=case.eps
+        )
+    changed = [n for n, was in states[0][0].items() if states[0][1][n] != was]
+    if changed and not case.facts.is_random:
+        raise Noted(f"it draws from {changed[0]}, and its result does not depend on it")
+    if case.facts.is_random:
+        raise Noted(
+            "the result is random: its seed is replayed, or the check is skipped"
+        )
+
+
+def _states_after(case: Case, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    was, case.facts.is_random = case.facts.is_random, False  # or the call would seed
+    try:
+        seed(number)
+        before = _generators()
+        case.call(case.leaves.copies())
+        return before, _generators()
+    finally:
+        case.facts.is_random = was
+
+
+def _generators() -> dict[str, Any]:
+    states = {
+        "PyTorch's generator": torch.get_rng_state().numpy().tobytes()
+        if "numpy" in sys.modules
+        else bytes(torch.get_rng_state().tolist()),
+        "Python's generator": random.getstate(),
+    }
+    if numpy := sys.modules.get("numpy"):
+        states["NumPy's generator"] = repr(numpy.random.get_state())
+    return states
+
+
+@checks("state")
+def _(case: Case) -> None:
+    before = {name: get() for name, get in SETTINGS.items()}
+    case.call(case.leaves.copies())
+    for name, get in SETTINGS.items():
+        if (now := get()) != before[name]:
+            raise Found(f"it changes {name} from {before[name]} to {now}")
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    was = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(was)
+
+
+@contextmanager
+def _default_device(device: str) -> Iterator[None]:
+    was = torch.get_default_device()
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(was)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    was = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(was)
+
+
+@checks("modes")
+def _(case: Case) -> None:
+    case.once_known()
+    case.all_the_same(_in_modes(case))
+
+
+def _in_modes(case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    modes = {
+        "under no_grad": torch.no_grad(),
+        "under inference_mode": torch.inference_mode(),
+    }
+    if case.leaves.floating():
+        dtype = torch.get_default_dtype()
+        other = torch.float32 if dtype == torch.float64 else torch.float64
+        modes[f"with the default dtype {short(other)}"] = _default_dtype(other)
+    if case.leaves.tensors():
+        modes["with the default device meta"] = _default_device("meta")
+    for number in {1, 2, 3} - {torch.get_num_threads()}:
+        modes[f"with {number} threads"] = _threads(number)
+    for what, mode in modes.items():
+        yield what, lambda mode=mode: _within(case, mode)
+    wanted = [n for n in case.leaves.floating() if n not in case.facts.written]
+    if wanted:
+        yield "with arguments that require a gradient", lambda: _requiring(case, wanted)
+
+
+def _within(case: Case, mode: Any) -> Outcome:
+    leaves = case.leaves.copies()
+    with mode:
+        return case.call(leaves)
+
+
+def _requiring(case: Case, places: list[int]) -> Outcome:
+    leaves = case.leaves.copies()
+    return case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
+
+
+@checks("autocast")
+def _(case: Case) -> None:
+    case.once_known()
+    real = [n for n in case.leaves.floating() if not case.leaves.values[n].is_complex()]
+    if not real:
+        raise Skipped("it takes no floating-point tensor")
+    device = case.leaves.values[real[0]].device.type
+    eps = torch.finfo(torch.bfloat16).eps
+    rounded = case.leaves.copies().mapped(
+        lambda x: x.detach().to(torch.bfloat16).to(x.dtype), real
+    )
+    noise = list(_all_moved(case.call(rounded), case.expected))
+    leaves = case.leaves.copies()
+    with torch.autocast(device, torch.bfloat16):
+        actual = case.call(leaves)
+    what = "under autocast to bfloat16"
+    case.compare(actual, what, case.expected, noise, eps=eps, dtype=False, few=64)
+
+
+def _all_moved(actual: Outcome, expected: Outcome) -> Iterator[Tensor | None]:
+    """How far a whole result moves: of one element it may be nothing by chance."""
+    for a, e in zip(actual.values, expected.values, strict=True):
+        moved = compare.moved(a, e)
+        largest = None if moved is None or not moved.numel() else moved.max()
+        yield None if largest is None else largest.expand(moved.shape)
+
+
+def _is_interpreted(case: Case) -> bool:
+    """Whether it launches a kernel in Triton's interpreter."""
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is None:
+        return False
+    launch, launched = interpreter.GridExecutor.__call__, []
+
+    def note(*values: Any, **options: Any) -> Any:
+        launched.append(values)
+        return launch(*values, **options)
+
+    with mock.patch.object(interpreter.GridExecutor, "__call__", note):
+        case.call(case.leaves.copies())
+    return bool(launched)
+
+
+@checks("threads")
+def _(case: Case) -> None:
+    case.once_known()
+    if _is_interpreted(case):
+        raise Skipped("Triton's interpreter, not the operator, is for one thread")
+    inputs = [_scaled(case.leaves, 1 - n / 16) for n in range(8)]
+    expected = [case.call(each.copies()).kept() for each in inputs]
+    noise = [case.noise_of(*pair) for pair in zip(inputs, expected, strict=True)]
+    wrong: list[Exception] = []
+    begin = threading.Barrier(len(inputs) + 1)
+    end = time.monotonic() + 2
+
+    def run(number: int) -> None:
+        begin.wait()
+        try:
+            for _ in range(20):
+                actual = case.call(inputs[number].copies())
+                what = f"{len(inputs)} threads at once"
+                case.compare(
+                    actual, what, expected[number], noise[number], eps=case.eps
+                )
+                if wrong or time.monotonic() > end:
+                    break
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    was = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # as often as Python can: at any line of an operator
+    try:
+        begin.wait()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(was)
+    if found := [error for error in wrong if isinstance(error, Found)]:
+        raise found[0]
+    if wrong and isinstance(wrong[0], Refused):
+        raise Refused(f"8 threads at once: {wrong[0]}")
+    if wrong:
+        raise wrong[0]
+
+
+def _scaled(leaves: Leaves, factor: float) -> Leaves:
+    copies = leaves.copies()
+    return copies.mapped(lambda x: (x * factor).to(x.dtype), copies.floating())

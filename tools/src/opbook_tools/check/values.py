@@ -1,0 +1,197 @@
+"""The tensors of a sample: copies, other places in memory, other numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+from opbook_tools.sample import Sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaves:
+    """The values of a sample, those in lists too, each with the name of its place."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    spec: _pytree.TreeSpec
+
+    @classmethod
+    def of(cls, sample: Sample) -> Leaves:
+        """Take a sample apart."""
+        tree = (list(sample.args), dict(sample.kwargs))
+        pairs, spec = _pytree.tree_flatten_with_path(tree)
+        names = tuple(_argument(path) for path, _ in pairs)
+        return cls(names, tuple(value for _, value in pairs), spec)
+
+    def call(self, operator: Callable) -> Any:
+        """Call with these very values."""
+        args, kwargs = _pytree.tree_unflatten(list(self.values), self.spec)
+        return operator(*args, **kwargs)
+
+    def replaced(self, new: dict[int, Any]) -> Leaves:
+        """The same with other values at some places."""
+        values = tuple(new.get(n, value) for n, value in enumerate(self.values))
+        return dataclasses.replace(self, values=values)
+
+    def mapped(self, change: Callable[[Tensor], Tensor], places: list[int]) -> Leaves:
+        """The same with changed tensors at these places."""
+        return self.replaced({n: change(self.values[n]) for n in places})
+
+    def copies(self) -> Leaves:
+        """New memory for each tensor; what shares memory here does so there."""
+        known: dict[int, torch.UntypedStorage] = {}
+        return self.mapped(lambda x: copied(x, known), self.tensors())
+
+    def tensors(self) -> list[int]:
+        """The places of tensors."""
+        return [n for n, value in enumerate(self.values) if isinstance(value, Tensor)]
+
+    def floating(self) -> list[int]:
+        """The places of tensors that one can calculate with, and differentiate by."""
+        return [n for n in self.tensors() if is_arithmetic(self.values[n])]
+
+    def described(self) -> str:
+        """The arguments in a few words."""
+        parts = (
+            f"{name} {_described(value)}"
+            for name, value in zip(self.names, self.values, strict=True)
+        )
+        return ", ".join(parts) or "no arguments"
+
+
+def _argument(path: tuple) -> str:
+    """How a place is called: argument 0, argument 1[2], or the keyword eps."""
+    group, name, *rest = path
+    kind = "argument" if group.idx == 0 else "keyword"
+    return f"{kind} {name.idx if group.idx == 0 else name.key}{_pytree.keystr(rest)}"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{short(value.dtype)}{list(value.shape)}"
+    return str(value)[:30]
+
+
+def short(dtype: torch.dtype) -> str:
+    """Say float32 for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def is_arithmetic(x: Tensor) -> bool:
+    """Whether PyTorch calculates with it: the dtypes of 8 bits and fewer only store."""
+    wide = x.dtype.itemsize > 1
+    return wide and (x.is_floating_point() or x.is_complex()) and is_plain(x)
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether it is memory with strides, and no subclass with rules of its own."""
+    known = type(x) in (Tensor, torch.nn.Parameter)
+    return known and x.layout == torch.strided and not x.is_quantized
+
+
+def copied(x: Tensor, known: dict[int, torch.UntypedStorage] | None = None) -> Tensor:
+    """The same numbers with the same strides, and the same between them, elsewhere."""
+    if not is_plain(x):
+        return x.detach().clone()
+    known = {} if known is None else known
+    at = x.untyped_storage().data_ptr()
+    storage = known.get(at) if at else None
+    if storage is None:
+        storage = known[at] = x.detach().untyped_storage().clone()
+    new = torch.empty(0, dtype=x.dtype, device=x.device)
+    new.set_(storage, x.storage_offset(), x.size(), x.stride())
+    new = new.conj() if x.is_conj() else new
+    return torch._neg_view(new) if x.is_neg() else new
+
+
+def storage_of(x: Tensor) -> int:
+    """The address where its memory begins."""
+    return x.untyped_storage().data_ptr()
+
+
+def in_double(x: Tensor) -> Tensor:
+    """The same numbers in the widest dtype of their kind."""
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+
+def other_values(x: Tensor) -> Tensor:
+    """Other values of the same shape; indices stay within what they index."""
+    if x.dtype == torch.bool:
+        return ~x
+    if is_arithmetic(x):
+        return 1.5 * x.resolve_conj() + 0.75
+    return x.flatten().roll(1).view(x.shape)
+
+
+def layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The same numbers at other places in memory, with other numbers between them."""
+    if not is_plain(x) or not x.numel():
+        return
+    if x.dtype.itemsize == 1 and x.dtype.is_floating_point:
+        # There is no arithmetic, and not each function that moves memory.
+        for name, view in layouts(x.view(torch.uint8)):
+            yield name, view.view(x.dtype)
+        return
+    x = x.detach().resolve_conj().resolve_neg()
+    if x.dim() >= 2:
+        yield "transposed", x.transpose(0, -1).contiguous().transpose(0, -1)
+    if x.dim() >= 3:
+        yield "dimensions permuted", x.movedim(0, -1).contiguous().movedim(-1, 0)
+    if x.dim() == 4:
+        yield "channels last", x.contiguous(memory_format=torch.channels_last)
+    others = other_values(x)
+    if x.dim() >= 1:
+        yield "every second element", torch.stack([x, others], -1)[..., 0]
+        yield "rows of a wider tensor", torch.cat([x, others], -1)[..., : x.shape[-1]]
+    shifted = torch.cat([others.flatten()[:1], x.flatten()])
+    yield "not aligned", shifted[1:].view(x.shape)
+    if x.is_complex():
+        yield "a conjugate that is not computed yet", x.conj().resolve_conj().conj()
+
+
+def memory(x: Tensor) -> Tensor:
+    """The whole memory of a tensor as bytes."""
+    if not is_plain(x):
+        return torch.empty(0)
+    empty = torch.empty(0, dtype=torch.uint8, device=x.device)
+    return empty.set_(x.detach().untyped_storage())
+
+
+def outside(x: Tensor) -> Tensor:
+    """The whole memory of a tensor as bytes, with zeros where the tensor is."""
+    whole = copied(x)
+    if whole.numel():
+        whole.zero_()
+    return memory(whole)
+
+
+def resized(leaves: Leaves, new: dict[int, int]) -> Leaves:
+    """Give dimensions of these sizes other sizes, and cycle through the numbers."""
+
+    def change(x: Tensor) -> Tensor:
+        shape = torch.Size(new.get(size, size) for size in x.shape)
+        if not x.numel():
+            return x.new_zeros(shape)
+        cycled = x.flatten()[torch.arange(shape.numel()) % x.numel()].view(shape)
+        generator = torch.Generator().manual_seed(0)
+        factor = 1 - torch.rand(shape, generator=generator) / 4
+        return (cycled * factor.to(x.device)).to(x.dtype)
+
+    return leaves.mapped(change, leaves.floating())
+
+
+def odd(size: int) -> int:
+    """An odd size, somewhat larger."""
+    return size + 1 if size % 2 == 0 else size + 2
+
+
+def sizes(leaves: Leaves) -> list[int]:
+    """The different sizes of dimensions, without those of 1, which broadcast."""
+    found = {n for place in leaves.floating() for n in leaves.values[place].shape}
+    return sorted(found - {0, 1})

@@ -1,0 +1,119 @@
+"""The exit status of opbook check, what it prints, and the plugin for pytest."""
+
+import json
+
+import pytest
+
+from opbook_tools import cli
+
+pytest_plugins = ["pytester"]
+
+MODULE = """
+import torch
+
+X = torch.linspace(-2, 2, 24).reshape(4, 6)
+SAMPLES = [(X,), (X[:1],)]
+EMPTY = []
+TOO_MANY = [(X, X, X)]
+NO_TUPLE = [X]
+
+def double(x):
+    return 2 * x
+
+def flat(x):
+    return 2 * x.as_strided((x.numel(),), (1,)).view(x.shape)
+
+def divides(): return 1 / 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "mine_" + "".join(filter(str.isalnum, tmp_path.name))
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    return name
+
+
+def run(module: str, operator: str, samples: str, *options: str) -> int:
+    return cli.main(["check", f"{module}:{operator}", f"{module}:{samples}", *options])
+
+
+STRIDES = ("--select", "strides")
+
+
+@pytest.mark.parametrize(
+    ("operator", "samples", "status"),
+    [
+        ("double", "SAMPLES", 0),
+        ("flat", "SAMPLES", 1),
+        ("double", "TOO_MANY", 2),
+        ("double", "NO_TUPLE", 2),
+        ("double", "EMPTY", 2),
+        ("double", "divides", 2),
+        ("gone", "SAMPLES", 2),
+    ],
+)
+def test_the_exit_status_tells(module, capsys, operator, samples, status):
+    assert run(module, operator, samples, *STRIDES) == status
+    assert ("opbook check:" in capsys.readouterr().err) is (status == 2)
+
+
+def test_a_failure_of_a_check_is_its_own_status(module, monkeypatch, capsys):
+    from opbook_tools import check
+
+    def fails(case):
+        raise ZeroDivisionError("of the check")
+
+    monkeypatch.setitem(check.CHECKS, "strides", fails)
+    assert run(module, "double", "SAMPLES", *STRIDES) == 3
+    out = capsys.readouterr().out
+    assert "failed" in out
+    assert "WRONG" not in out
+
+
+def test_an_unknown_check_is_misuse(module, capsys):
+    assert run(module, "double", "SAMPLES", "--skip", "stride") == 2
+    assert "there is no check 'stride'" in capsys.readouterr().err
+
+
+def test_what_is_expected_is_no_finding_and_has_to_come(module, capsys):
+    expected = "strides: argument 0"
+    assert run(module, "flat", "SAMPLES", *STRIDES, "--expect", expected) == 0
+    assert run(module, "double", "SAMPLES", *STRIDES, "--expect", expected) == 1
+    assert f"did not come: {expected}" in capsys.readouterr().out
+
+
+def test_json_holds_what_the_lines_say(module, capsys, monkeypatch):
+    monkeypatch.delenv("OPBOOK_SITE", raising=False)
+    run(module, "flat", "SAMPLES", *STRIDES, "--json")
+    said = json.loads(capsys.readouterr().out)
+    [wrong, *_] = [each for each in said["results"] if each["verdict"] == "WRONG"]
+    assert (wrong["sample"], wrong["check"]) == (0, "strides")
+    assert wrong["page"] == "docs/explain/strides.md of Opbook"
+
+
+def test_github_shows_a_finding_as_an_annotation(module, capsys):
+    run(module, "flat", "SAMPLES", *STRIDES, "--github")
+    assert "::error title=opbook check, strides::" in capsys.readouterr().out
+
+
+TESTS = """
+import opbook_tools
+import {module} as mine
+
+@opbook_tools.samples(mine.{operator}, mine.SAMPLES, names=["strides", "two devices"])
+def test_it(opbook_check):
+    opbook_check()
+"""
+
+
+@pytest.mark.parametrize(("operator", "failed"), [("double", 0), ("flat", 2)])
+def test_the_plugin_makes_a_test_of_each_check_and_sample(
+    module, pytester, operator, failed
+):
+    pytester.makepyfile(TESTS.format(module=module, operator=operator))
+    pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(passed=4 - failed, failed=failed, skipped=2)

@@ -1,0 +1,345 @@
+"""opbook check finds what is planted, and nothing in what is right."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from pytorchs_own import FUNCTIONS
+from torch import Tensor
+
+from opbook_tools import Sample, check
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+ODD = X.flatten()[:21].view(3, 7)
+
+
+def found(operator, arguments, **options) -> dict[str, str]:
+    results = list(check.each(operator, arguments, **options))
+    assert not [result for result in results if result.failed]
+    return {r.name: r.text for r in results if r.verdict == "WRONG"}
+
+
+def verdict(name: str, operator, arguments, **options) -> tuple[str, str]:
+    results = check.results(operator, arguments, names=[name], **options)
+    return next((what, text) for which, what, text in results if which == name)
+
+
+def double(x):
+    return 2 * x
+
+
+# What is right -----------------------------------------------------------------------
+
+# Of each kind one; `nox -s tests` without -k runs all of them.
+QUICK = "mm", "batch_norm in training", "sort", "dropout", "masked with -inf"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_nothing_is_found_in_a_function_of_pytorch(name):
+    assert found(*FUNCTIONS[name]) == {}
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in QUICK])
+def test_nothing_but_slow_checks_is_found_in_one(name):
+    quick = set(check.CHECKS) - {"torch.compile", "threads", "hundredth call"}
+    operator, arguments = FUNCTIONS[name]
+    assert found(operator, arguments, names=quick) == {}
+
+
+def test_a_right_operator_agrees_with_its_reference():
+    names = [name for name, *_ in check.results(double, (X,), reference=double)]
+    assert names == ["plain call", *check.CHECKS]
+    check.check(double, (X,), reference=double)
+
+
+def test_closures_lists_and_keywords_are_called():
+    factor = 3.0
+
+    def scaled(tensors, *, by):
+        return [factor * by * x for x in tensors]
+
+    assert found(scaled, Sample(([X, ODD],), {"by": 2.0})) == {}
+
+
+def test_eight_bits_are_no_numbers_to_calculate_with():
+    assert found(lambda x: x.float() * 2, (X.to(torch.float8_e4m3fn),)) == {}
+
+
+# What is wrong -----------------------------------------------------------------------
+
+known = {}
+
+
+def cached_by_content(x):
+    return known.setdefault(x.sum().round().item(), 2 * x).clone()
+
+
+calls = []
+
+
+def wrong_after_ten_calls(x):
+    calls.append(1)
+    return 2 * x + (len(calls) > 10)
+
+
+def reseeds(x):
+    torch.manual_seed(0)
+    return 2 * x
+
+
+def changes_the_default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    return 2 * x
+
+
+def follows_the_default_dtype(x):
+    return x * torch.linspace(1, 2, x.shape[-1])
+
+
+def follows_the_default_device(x):
+    return torch.empty(x.shape, dtype=x.dtype).copy_(2 * x)
+
+
+def writes_beside_its_argument(x):
+    y = x.clone()
+    if x.storage_offset():
+        x.as_strided((1,), (1,), 0).fill_(7)
+    return 2 * y
+
+
+def writes_to_a_transposed_argument(x):
+    return 2 * x if x.is_contiguous() else x.mul_(2).clone()
+
+
+def wrong_without_gradients(x):
+    return 2 * x + (not torch.is_grad_enabled())
+
+
+def one_memory_twice(x):
+    y = 2 * x
+    return y, y
+
+
+def zeros(x):
+    return torch.zeros_like(x)
+
+
+def drops_nan(x):
+    return torch.where(x > 0, x, 0.0)
+
+
+def up_to_a_block(x):
+    return x[..., :1024].sum(-1)
+
+
+def in_half_precision(x):
+    return x.half().exp().to(x.dtype)
+
+
+def ignores_a_conjugate(x):
+    return torch.view_as_real(x.conj()) if x.is_conj() else torch.view_as_real(x)
+
+
+class _GivesUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return 2 * x, 3 * x
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return None if a is None or b is None else 2 * a + 3 * b
+
+
+class _TakesGradientsForContiguous(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        whole = grad.untyped_storage().nbytes() // grad.element_size()
+        if whole < grad.storage_offset() + grad.numel():  # strides of 0
+            return 2 * grad
+        return 2 * grad.as_strided(grad.shape, (grad.shape[1], 1)).clone()
+
+
+class _KeepsItsArgument(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * ctx.x * grad
+
+
+WRONG = {
+    "changed in between": (cached_by_content, double),
+    "hundredth call": (wrong_after_ten_calls, double),
+    "random": (reseeds, double),
+    "state": (changes_the_default_dtype, double),
+    "outputs share memory": (one_memory_twice, lambda x: (2 * x, 2 * x)),
+    "reference": (in_half_precision, torch.exp),
+    "sizes": (up_to_a_block, lambda x: x.sum(-1)),
+    "values": (drops_nan, torch.relu),
+    "gradient": (_GivesUp.apply, lambda x: (2 * x, 3 * x)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_fault_is_found_by_its_check(name):
+    operator, reference = WRONG[name]
+    assert verdict(name, operator, (X,), reference=reference)[0] == "WRONG"
+    assert verdict(name, reference, (X,), reference=reference)[0] != "WRONG"
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "text"),
+    [
+        ("modes", follows_the_default_dtype, "default dtype"),
+        ("modes", follows_the_default_device, "default device"),
+        ("modes", wrong_without_gradients, "no_grad"),
+        ("strides", writes_beside_its_argument, "outside of argument 0"),
+        ("strides", writes_to_a_transposed_argument, "argument 0 after the call"),
+        ("gradient in other ways", _TakesGradientsForContiguous.apply, "transposed"),
+        ("gradient in other ways", _KeepsItsArgument.apply, "before backward"),
+    ],
+)
+def test_a_finding_names_the_cause(name, operator, text):
+    what, found_text = verdict(name, operator, (X,))
+    assert what == "WRONG"
+    assert text in found_text
+
+
+def test_a_difference_is_named_with_its_place_and_both_values():
+    _, text = verdict("reference", zeros, (X,), reference=double)
+    assert f"[0, 0] is 0 instead of {2 * X[0, 0].item():.7g}" in text
+
+
+@torch.library.custom_op("check_test::fill", mutates_args=("out",))
+def fill(out: Tensor, x: Tensor) -> None:
+    flat = out.view(-1)
+    flat[: x.numel() // 4 * 4] = 2 * x.reshape(-1)[: x.numel() // 4 * 4]
+
+
+@torch.library.custom_op("check_test::nothing", mutates_args=("out",))
+def nothing(out: Tensor, x: Tensor) -> None:
+    pass
+
+
+@torch.library.custom_op("check_test::accumulate", mutates_args=("out",))
+def accumulate(out: Tensor, x: Tensor) -> None:
+    out.add_(x)
+
+
+def test_what_is_written_to_an_argument_is_compared():
+    pair = torch.empty(3, 7), ODD
+    assert "last 1 of 21" in found(fill, pair)["every element written"]
+    assert "nothing is written" in found(nothing, pair)["every element written"]
+    assert found(accumulate, (torch.zeros(3, 7), ODD)) == {}
+
+
+@pytest.mark.parametrize(
+    "reference", [lambda out, x: out.copy_(2 * x), lambda _, x: 2 * x]
+)
+def test_a_reference_may_write_or_return(reference):
+    pair = torch.zeros(3, 7), ODD
+    assert "reference" in found(fill, pair, reference=reference, names=["reference"])
+
+
+@torch.library.custom_op("check_test::cube", mutates_args=())
+def cube(x: Tensor) -> Tensor:
+    return x**3
+
+
+cube.register_fake(torch.empty_like)
+cube.register_autograd(
+    lambda ctx, grad: 3 * ctx.saved_tensors[0] ** 2 * grad,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_custom_op_without_forward_mode_is_a_note_unless_strict():
+    assert verdict("forward mode", cube, (X,))[0] == "note"
+    assert verdict("forward mode", cube, (X,), strict=True)[0] == "WRONG"
+    assert found(cube, (X,)) == {}
+
+
+def test_a_table_without_a_gradient_is_not_checked_and_the_rest_is():
+    def looked_up(x, table):
+        return x.detach() * table.exp()
+
+    what, text = verdict("gradient", looked_up, (X, X.clone()))
+    assert (what, "argument 0" in text) == ("note", True)
+    assert (
+        verdict("gradient", looked_up, (X, X.clone()), nondifferentiable=[0])[0] == "ok"
+    )
+
+
+@torch.library.custom_op("check_test::weighted", mutates_args=())
+def weighted(x: Tensor, table: Tensor) -> Tensor:
+    return x * table.exp()
+
+
+weighted.register_autograd(
+    lambda ctx, grad: (grad * ctx.saved_tensors[0].exp(), None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1]),
+)
+
+
+def test_a_table_whose_gradient_is_none_is_wrong_beside_a_reference_alone():
+    pair = X, X.clone()
+    assert "argument 1" in verdict("gradient", weighted, pair)[1]
+    assert found(weighted, pair, names=["gradient", "second derivative"]) == {}
+    reference = {"reference": lambda x, table: x * table.exp()}
+    assert "argument 1" in found(weighted, pair, **reference)["gradient"]
+
+
+# How a check ends ---------------------------------------------------------------------
+
+
+def crashes(x):
+    if not x.is_contiguous():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return 2 * x
+
+
+def hangs(x):
+    if not x.is_contiguous():
+        time.sleep(60)
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"), [(crashes, "SIGSEGV"), (hangs, "no end")]
+)
+def test_a_crash_or_a_hang_is_a_finding_that_names_the_arguments(operator, text):
+    options = {"names": ["strides", "outputs share memory"], "timeout": 3}
+    results = list(check.results(operator, (X,), **options))
+    assert [each[:2] for each in results] == [
+        ("plain call", "ok"),
+        ("strides", "WRONG"),
+        ("outputs share memory", "ok"),
+    ]
+    assert text in results[1][2]
+    assert "float32[4, 8]" in results[1][2]
+
+
+def test_a_sample_that_cannot_be_called_is_no_refusal():
+    with pytest.raises(check.BadSample, match="takes 1 positional argument but 2"):
+        list(check.results(double, (X, X)))
+    with pytest.raises(check.BadSample, match="cannot be called"):
+        list(check.results("double", (X,)))
+
+
+def test_the_check_leaves_everything_as_it_was():
+    x = X.clone()
+    check.check(changes_nothing := double, (x,), names=["state", "strides"])
+    assert torch.equal(x, X)
+    assert not x.requires_grad
+    assert torch.get_default_dtype() == torch.float32
+    assert changes_nothing is double
