@@ -227,6 +227,8 @@ def _output(new: dict, old: dict | None, unchanged: bool, same_machine: bool) ->
         return new
     if new["status"] == "not_run" != old["status"]:
         return old if unchanged else old | {"stale": True}
+    if old.get("stale"):
+        return new
     if unchanged and stable(old) == stable(new | {"varies": old.get("varies")}):
         return old
     varies = old.get("varies") or (unchanged and same_machine)

@@ -43,7 +43,7 @@ def svg(figure) -> str:
     figure.canvas.draw()  # only then is it known where a point lies
     for axes in figure.axes:
         for line in axes.lines:
-            if line.get_linestyle() == "None":
+            if line.get_linestyle() == "None" and len(line.get_xdata()):
                 _thin_out(axes, line)
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import process
+from . import blocks, process
 from .evidence import Record
 from .files import ROOT, digests, relative, write_text
 
@@ -21,8 +21,8 @@ def run(path: Path) -> Record:
     done = process.call(_execute, name, fresh=True)
     inputs = done.inputs | digests([path], text=[name])
     if done.error:
-        reason = done.error.strip().rpartition("\n")[2]
-        detail = {"reason": reason, "traceback": done.error}
+        said = blocks.sanitise(done.error)
+        detail = {"reason": said.rpartition("\n")[2], "traceback": said}
         return done.record(f"notebook:{name}", "failed", inputs=inputs, detail=detail)
     write_text(EXECUTED / path.name, done.value)
     return done.record(f"notebook:{name}", inputs=inputs)

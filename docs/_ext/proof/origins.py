@@ -122,7 +122,7 @@ def _file(claim: dict) -> Origin:
     source = claim["source"]
     find = _compiled if Path(source).suffix in NATIVE else _read
     found = find(claim, store().for_path(source))
-    if found.kind or claim.get("not_run"):
+    if found.kind not in ("", "not_run") or claim.get("not_run"):
         return found
     old = find(claim, store().for_path(source, stale=True))
     if old.kind in ("", "not_run"):

@@ -8,15 +8,15 @@ Sphinx lays out what the store has, and runs nothing.
 
 import argparse
 import os
+import re
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import chain
-from pathlib import Path
 
-from . import build, machine, recordings
+from . import build, machine, page, recordings
 from .evidence import Record, store
 from .units import Unit, is_of, problem, units
 
@@ -34,7 +34,8 @@ def is_proven(unit: Unit, here: bool) -> bool:
 def fits(record: Record) -> bool:
     """Whether a record is of what its page says now; other sources are its inputs."""
     kind, _, name = record.what.partition(":")
-    return kind != "page" or is_of(record, Path("docs", f"{name}.md").absolute())
+    path = page.DOCS / f"{name}.md"
+    return kind != "page" or (path.exists() and is_of(record, path))
 
 
 def seconds(unit: Unit) -> float:
@@ -197,7 +198,8 @@ def shared_out(every: list[Unit], shard: str) -> list[Unit]:
     """Part I of N, "I/N": the longest units go in turn to the part with least to do."""
     if not shard:
         return every
-    number, parts = map(int, shard.split("/"))
+    found = re.fullmatch(r"(\d+)/(\d+)", shard)
+    number, parts = map(int, found.groups() if found else (0, 0))
     if not 1 <= number <= parts:
         raise SystemExit(f"--shard {shard}: there is no such part")
     shares: list[list[Unit]] = [[] for _ in range(parts)]
@@ -215,7 +217,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="renew nothing, compare")
     parser.add_argument("--list", action="store_true", help="run nothing, show stale")
     parser.add_argument("--shard", default="", metavar="I/N", help="run part I of N")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.list:
         return stale(options.names)
     try:

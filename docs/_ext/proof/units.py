@@ -173,8 +173,7 @@ def shown(path: Path) -> list[Shown]:
         wrong = [r and page.problem(b, r) for b, r in zip(parsed, ended, strict=True)]
         for number, (output, known) in enumerate(zip(outputs, ended, strict=True)):
             have = found[number].result
-            is_better = have is None or have.status == "not_run" != known.status
-            if known and is_better:
+            if known and (have is None or have.status == "not_run" != known.status):
                 found[number] = Shown(
                     known,
                     "" if is_here else record.where,
@@ -225,9 +224,12 @@ def run_command(name: str, entry: Entry) -> Record:
         figure["svg"] = figure["svg"].splitlines()
     detail = {"command": entry.command, "device": device}
     detail |= {"reason": run.error} if run.error else {}
+    # bash is not traced: the script that it runs is a word of the command.
+    named = digests(ROOT / word for word in blocks._words(entry.command))
     return run.record(
         f"gpu:{name}",
         "failed" if run.error else "ran",
+        inputs=named | run.inputs,
         outputs=[{"status": "ok", "text": text}],
         detail=detail,
     )
