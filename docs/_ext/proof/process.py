@@ -96,6 +96,7 @@ def call(
 def shell(command: str, variables: dict[str, str], timeout: float = TIMEOUT) -> Run:
     """Run a command, show its output as it comes, and return it as the value."""
     with traced() as (folder, known):
+        del known["DIST_EXTRA_CONFIG"]  # it may build several things side by side
         with subprocess.Popen(
             # It ends the command's own children too, which would keep a GPU busy.
             ["timeout", "--kill-after=5", str(timeout), "bash", "-c", command],
