@@ -202,14 +202,18 @@ def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
         _output(output, before.get(block), unchanged, same_machine)
         for block, output in now.items()
     ]
-    if unchanged and outputs == old.outputs and new.kind in (old.kind, "not_run"):
-        return old
     tools = {k: v for k, v in old.machine.items() if v and not new.machine.get(k)}
     new = Record(**{**vars(new), "outputs": outputs, "machine": new.machine | tools})
-    if unchanged and same_machine:
-        new.date = old.date  # only the mark is new
     for name in ("compiled", "refused"):
         setattr(new, name, _targets(getattr(old, name), getattr(new, name), old, new))
+    says_the_same = all(
+        getattr(new, name) == getattr(old, name)
+        for name in ("outputs", "compiled", "refused")
+    )
+    if unchanged and says_the_same and new.kind in (old.kind, "not_run"):
+        return old
+    if unchanged and same_machine:
+        new.date = old.date  # only a mark is new
     return new
 
 

@@ -37,11 +37,7 @@ class Sample:
 def samples(operator: Callable, arguments: Iterable[Any], **options: Any) -> Callable:
     """Make one test of each check and sample of the function below.
 
-    The function takes ``opbook_check``, which runs the check when it is called::
-
-        @opbook_tools.samples(mine.add, [(x, y)], reference=torch.add)
-        def test_add(opbook_check):
-            opbook_check()
+    The function takes ``opbook_check``, which runs the check when it is called.
 
     Args:
         operator: What is checked.

@@ -1,7 +1,7 @@
 # Sourced by the shell of a page's command (BASH_ENV): each compiler notes how it ended.
 _proof_compile() {
-  command "$@"
-  local status=$? note
+  local status=0 note
+  command "$@" || status=$? # so that a script with `set -e` goes on to the note
   printf -v note '%s\x1f' "$status" "$PWD" "$@"
   # One write: compilers that run side by side must not mix their notes.
   printf '%s\x1e' "$note" >>"${PROOF_COMPILES:-/dev/null}"

@@ -189,7 +189,7 @@ def _in_low_precision(case: Case, dtype: torch.dtype, places: list[int]) -> None
     for n, x in enumerate(actual.values[: actual.results]):
         if not isinstance(x, Tensor) or x.dtype != dtype:
             continue
-        # More than a few roundings: coordinates are computed in it too, as by grid_sample.
+        # Many roundings: grid_sample computes its coordinates in this dtype too.
         text = compare.difference(
             x, expected.values[n], eps=eps, noise=noise[n], few=24, dtype=False
         )
