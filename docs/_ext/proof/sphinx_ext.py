@@ -31,8 +31,8 @@ def shown(app, docname: str) -> str:
     path = Path(app.env.doc2path(docname))
     blocks = units.shown(path) if path.suffix == ".md" and path.exists() else ()
     claims = app.env.proof["claims"].get(docname, ())
-    whats = {c["what"] for c in claims if c["how"] == "recorded"} | on_gpu.what(docname)
-    records = [evidence.store().kept(what) for what in sorted(whats)]
+    names = {c["what"] for c in claims if c["how"] == "recorded"} | on_gpu.what(docname)
+    records = [evidence.store().kept(what) for what in sorted(names)]
     return repr((blocks, records))
 
 
