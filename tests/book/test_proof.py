@@ -1073,6 +1073,17 @@ Autotune Choices Stats:
 """
 
 
+def test_a_header_is_the_one_beside_its_source_where_there_is_one(book):
+    for name in ("csrc/a.h", "csrc/b.h", "src/a.h"):
+        book.write(name, "")
+    book.write("src/x.cpp", '#include "a.h"\n#include "b.h"\n')
+    book.in_proof("""
+        from proof import compiles
+        found = compiles.included({"src/x.cpp"})
+        assert found == {"src/a.h", "csrc/b.h"}, found
+        """)
+
+
 def test_a_recording_leaves_logs_out(book):
     book.write("log", LOG)
     book.write("docs/recordings.toml", 'log = "cat log"\n')

@@ -118,9 +118,10 @@ def included(names: set[str]) -> set[str]:
         if not source.is_file():
             continue
         for header in _INCLUDE.findall(source.read_text(errors="replace")):
-            for path in (source.parent / header, ROOT / "csrc" / header):
-                name = relative(path)
-                if name and path.is_file() and name not in found:
-                    found.add(name)
-                    todo.append(path)
+            beside, shared = source.parent / header, ROOT / "csrc" / header
+            path = beside if beside.is_file() else shared
+            name = relative(path)
+            if name and path.is_file() and name not in found:
+                found.add(name)
+                todo.append(path)
     return found
