@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emulated import missing_tool
+from gpu import needs_emulator
 from operands import not_written
 
 CSRC = Path(__file__).parents[1] / "starter" / "cpp" / "csrc"
@@ -33,7 +33,7 @@ DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 COUNTS = [1, 7, 8, 9, 2047, 2048, 2050]  # of vectors with and without a tail
 
 pytest_plugins = "emulator_fixtures"
-pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_tool()}")
+pytestmark = needs_emulator
 
 
 @pytest.fixture(scope="module")
