@@ -875,6 +875,19 @@ def test_check_compares_and_renews_nothing(book):
     assert book.evidence() == before
 
 
+def test_the_record_of_a_page_that_is_gone(book):
+    book.page(run_block("python", "1"))
+    other = book.page(run_block("python", "2"), "other")
+    book.prove()
+    other.unlink()
+    book.cloned()
+    assert "page:other" not in book.prove("--check", "index")
+    said = book.prove("--check", status=1)
+    assert "page:other: what it is of is gone" in said
+    book.prove()
+    assert [*book.evidence()] == ["page/index"]
+
+
 def test_what_fails_has_no_record(book):
     book.page(run_block("python", "1 / 0"))
     book.page(run_block("python", "1"), "other")
