@@ -47,7 +47,10 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
+    "sphinx_reredirects",
 ]
+# The address of a page that is gone, and where its subject is now.
+redirects = {}
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
 exclude_patterns = ["_ext", "inventories", "examples/**.ipynb"]
