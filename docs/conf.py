@@ -51,6 +51,7 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "howto/ship_a_wheel": "publish.html",
     "howto/use_environment_variables": "../reference/environment_variables.html",
 }
 templates_path = ["_templates"]
