@@ -51,6 +51,8 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "howto/find_a_fault": "../trouble/find_a_fault.html",
+    "trouble/errata": "../reference/errata.html",
     "howto/build_the_library": "configure_the_build.html",
     "howto/ship_a_wheel": "publish.html",
     "howto/use_environment_variables": "../reference/environment_variables.html",
