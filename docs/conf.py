@@ -50,7 +50,9 @@ extensions = [
     "sphinx_reredirects",
 ]
 # The address of a page that is gone, and where its subject is now.
-redirects = {}
+redirects = {
+    "howto/register_the_operator": "../reference/registration.html",
+}
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
 exclude_patterns = ["_ext", "inventories", "examples/**.ipynb"]
