@@ -51,7 +51,9 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "howto/compile_without_graph_breaks": "../guide/4_register.html",
     "howto/register_the_operator": "../reference/registration.html",
+    "trouble/strides_under_compile": "../explain/strides.html",
 }
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
