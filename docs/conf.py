@@ -52,6 +52,7 @@ extensions = [
 # The address of a page that is gone, and where its subject is now.
 redirects = {
     "howto/compile_without_graph_breaks": "../guide/4_register.html",
+    "howto/design_the_interface": "../guide/2_interface.html",
     "howto/register_the_operator": "../reference/registration.html",
     "trouble/strides_under_compile": "../explain/strides.html",
 }

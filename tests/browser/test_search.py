@@ -51,7 +51,7 @@ QUERIES = {
     "race condition": "howto/avoid_kernel_pitfalls",
     "run triton without a gpu": "triton/9_interpreter triton/10_ahead_of_time",
     "autotune": "triton/14_autotune examples/70_autotune_in_triton",
-    "optional tensor argument": "reference/schema_language howto/design_the_interface",
+    "optional tensor argument": "reference/schema_language guide/2_interface",
     "non-contiguous input": "explain/strides dispatch/handle_edge_cases",
     "gradcheck": "howto/write_the_tests reduction/4_gradient",
     "project template": "guide/8_your_own howto/follow_the_checklist",
