@@ -54,6 +54,7 @@ redirects = {
     "howto/compile_without_graph_breaks": "../guide/4_register.html",
     "howto/design_the_interface": "../guide/2_interface.html",
     "howto/register_the_operator": "../reference/registration.html",
+    "howto/start_with_the_smallest_operator": "../guide/1_first_operator.html",
     "trouble/strides_under_compile": "../explain/strides.html",
 }
 templates_path = ["_templates"]
