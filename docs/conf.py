@@ -55,6 +55,7 @@ redirects = {
     "howto/design_the_interface": "../guide/2_interface.html",
     "howto/register_the_operator": "../reference/registration.html",
     "howto/start_with_the_smallest_operator": "../guide/1_first_operator.html",
+    "triton/8_triton_op": "../triton/4_three_paths.html",
     "trouble/strides_under_compile": "../explain/strides.html",
 }
 templates_path = ["_templates"]
