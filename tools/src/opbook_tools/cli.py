@@ -48,7 +48,7 @@ def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="an argument without a gradient: its number, or 'keyword NAME'",
     )
-    add("--strict", action="store_true", help="custom_op needs forward mode, too")
+    add("--strict", action="store_true", help="forward mode and no gradient may lack")
     add("--sizes", action="store_true", help="try other sizes beside integer arguments")
     add("--timeout", type=float, default=60, help="seconds for one check (60)")
     add("--json", action="store_true", help="print one JSON object")
