@@ -47,10 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _new(given[1:])
     chosen = parser.parse_args(given)
     # Each needs modules that --help does without.
-    if chosen.tool == "doctor":
-        from opbook_tools import doctor as tool
-    else:
-        from opbook_tools import command as tool
+    try:
+        if chosen.tool == "doctor":
+            from opbook_tools import doctor as tool
+        else:
+            from opbook_tools import command as tool
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print("opbook check: PyTorch is not installed for this Python", file=sys.stderr)
+        return 2
     try:
         return tool.run(chosen)
     except Exception:
