@@ -49,10 +49,6 @@ def run(chosen: argparse.Namespace) -> int:
     except (Misuse, check.BadSample) as error:
         print(f"opbook check: {error}", file=sys.stderr)
         return MISUSE
-    except Exception:
-        traceback.print_exc()
-        print("opbook check: this is a fault of the tool", file=sys.stderr)
-        return FAILURE
 
 
 def _page(path: str) -> str:
