@@ -9,7 +9,7 @@ table.
 
 It needs torch, ninja and a C++ compiler, and uses a GPU if there is one.
 
-.. topics:: 11 31 33 34 39 58
+.. topics:: 11 31 33 39 58
 """
 
 import os

@@ -8,7 +8,7 @@ step by step, and :doc:`/howto/return_several_outputs` has other kinds of result
 
 It needs torch, ninja and a C++ compiler, and uses a GPU if nvcc or hipcc is there too.
 
-.. topics:: 7 13 14 20 23 33 58 60 62 78 79
+.. topics:: 7 13 14 23 33 58 60 62 78 79
 """
 
 import os

@@ -8,7 +8,7 @@ the kernel can run. nvcc shows what it makes of both, and needs no GPU for that.
 
 It needs torch and nvcc; where there is a GPU, the results are compared on it, too.
 
-.. topics:: 45 46 80
+.. topics:: 45
 """
 
 import ctypes

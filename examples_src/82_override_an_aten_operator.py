@@ -8,7 +8,7 @@ on, switch a single one off, and log each call.
 
 It needs torch, ninja and a C++ compiler, and uses a GPU if nvcc or hipcc is there too.
 
-.. topics:: 35 36 37 39
+.. topics:: 35 37 39
 """
 
 import os
