@@ -95,7 +95,11 @@ def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="an argument without a gradient: its number, or 'keyword NAME'",
     )
-    add("--strict", action="store_true", help="forward mode and no gradient may lack")
+    add(
+        "--strict",
+        action="store_true",
+        help="a missing forward mode or gradient is a finding",
+    )
     add("--sizes", action="store_true", help="try other sizes beside integer arguments")
     add("--timeout", type=float, default=60, help="seconds for one check (60)")
     add("--json", action="store_true", help="print one JSON object")

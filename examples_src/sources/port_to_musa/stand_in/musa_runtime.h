@@ -1,5 +1,5 @@
-// MUSA's names, each CUDA's under another name, so that nvcc can check neg.mu. A compiler
-// for MUSA does not define __CUDACC__, and portable.h has to do without it.
+// MUSA's names, each CUDA's under another name, so that nvcc can check neg.mu. A
+// compiler for MUSA does not define __CUDACC__, and portable.h has to do without it.
 #pragma once
 
 #include <cuda_runtime.h>
