@@ -200,7 +200,10 @@ def test_the_filter_of_errors(page):
     ids = rows.evaluate_all("rows => rows.map(row => row.id)")
     assert len(set(ids)) == total > 100
     field = page.locator(".error-filter input")
-    field.fill("fused_norm: undefined symbol: _ZN3c10")
+    field.fill(
+        "ImportError: fused_norm.so: undefined symbol: "
+        "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
+    )
     shown = page.locator(".error-table tbody tr[id]:visible")
     assert 0 < shown.count() < 10
     assert "undefined symbol" in shown.first.inner_text()
