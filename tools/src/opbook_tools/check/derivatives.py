@@ -596,12 +596,12 @@ def _gradient_noise(
     noise: list[Tensor | None] = [None] * len(expected)
     for number in range(3):
         generator = torch.Generator().manual_seed(number)
+        # As far as the largest moves: what is near 0 may be shifted, then rounded.
         at = [
             x
-            * (
-                1
-                + eps * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
-            )
+            + eps
+            * (x.detach().abs().amax() if x.numel() else 0)
+            * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
             for x in problem.at
         ]
         got, _ = _gradient(problem, at, every, weights)
