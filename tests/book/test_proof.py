@@ -1097,6 +1097,19 @@ def test_a_header_is_the_one_beside_its_source_where_there_is_one(book):
         """)
 
 
+def test_a_header_is_found_where_the_command_looks_for_it(book):
+    book.write("stand_in/tool.h", "inline int one() { return 1; }\n")
+    book.write("elsewhere/tool.h", "")
+    book.write("x.cpp", "#include <tool.h>\nint x = one();\n")
+    compile = "g++ -I stand_in -c x.cpp -o build/x.o"
+    book.page(run_block("console", f"$ mkdir -p build && {compile}"))
+    book.prove()
+    record = book.record("page/index")
+    assert sorted(record["compiled"]) == ["stand_in/tool.h", "x.cpp"]
+    assert "stand_in/tool.h" in record["inputs"]
+    assert "elsewhere/tool.h" not in record["inputs"]
+
+
 def test_a_recording_leaves_logs_out(book):
     book.write("log", LOG)
     book.write("docs/recordings.toml", 'log = "cat log"\n')
