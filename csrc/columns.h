@@ -26,9 +26,9 @@ int alignment_of(const scalar_t* matrix, int64_t stride, int64_t rows, int64_t h
 // [columns]
 // Cuts a row into vectors where memory has them: at multiples of kVectorBytes. Aligned
 // rows (kAligned) begin and end there. Of other rows, the first and the last vector may
-// lie in part outside the row, in the rows beside it. A row is open if these two may be
-// loaded whole all the same, so that all its loads are in flight together. Otherwise
-// their elements are loaded one by one.
+// lie in part outside the row, in the rows beside it. Where these two may be loaded
+// whole all the same, all loads of the row are in flight together. Otherwise their
+// elements are loaded one by one.
 template <int kWidth, bool kAligned>
 struct Columns {
   int64_t count;  // elements of the row
@@ -48,19 +48,20 @@ struct Columns {
     return (count + (kAligned ? 0 : 2 * (kWidth - 1))) / kWidth;
   }
 
-  // Whether a row of a matrix is open. It has to lie between other rows, without gaps,
-  // so that its vectors hold elements of the matrix only. Its vectors must be aligned,
-  // which they may not be if another matrix was cut. The caller has to know whether the
-  // rows beside it are written at the same time, as an in-place operator does.
+  // Whether all vectors of a row of a matrix may be loaded whole. The row has to lie
+  // between other rows, without gaps, so that its vectors hold elements of the matrix
+  // only. Its vectors must be aligned, which they may not be if another matrix was cut.
+  // The caller has to know whether the rows beside it are written at the same time, as
+  // an in-place operator does.
   template <typename T>
-  __device__ bool is_open(const T* matrix, int64_t row, int64_t rows,
-                          int64_t stride) const {
+  __device__ bool may_load_whole(const T* matrix, int64_t row, int64_t rows,
+                                 int64_t stride) const {
     return kAligned || (row > 0 && row < rows - 1 && stride == count &&
                         count >= kWidth && is_aligned(matrix + row * stride - shift));
   }
 
-  // Where vector i of an open row is, in any tensor. Its elements outside the row are
-  // those of the rows beside it.
+  // Where vector i of a row is, in any tensor. Its elements outside the row are those
+  // of the rows beside it.
   template <typename T, typename Index>
   __device__ const Vector<T, kWidth>* at(const T* row, Index i) const {
     return reinterpret_cast<const Vector<T, kWidth>*>(row - shift) + i;
@@ -90,8 +91,8 @@ struct Columns {
   }
 
   template <typename T, typename Index>
-  __device__ Vector<T, kWidth> load(const T* row, Index i, bool open) const {
-    return open || has_whole(row, i) ? *at(row, i) : elements(row, i);
+  __device__ Vector<T, kWidth> load(const T* row, Index i, bool whole) const {
+    return whole || has_whole(row, i) ? *at(row, i) : elements(row, i);
   }
 
   // The same vector, with zeros outside the row.
@@ -106,27 +107,30 @@ struct Columns {
     return vector;
   }
 
-  // Stores a vector, but none of its elements outside the row: another thread writes
-  // those. `row` may begin in another place of a vector than the row that was cut.
-  template <typename T, typename Index, typename... Cache>
-  __device__ void store(T* row, Index i, Vector<T, kWidth> vector,
-                        const Cache&... l2) const {
-    T* const to = row + first_of(i);
-    if (has_whole(row, i)) {
-      auto* whole = reinterpret_cast<Vector<T, kWidth>*>(to);
-      if constexpr (sizeof...(l2) == 0) {
-        *whole = vector;
-      } else {
-        (l2.store(whole, vector), ...);
+  // Stores a vector in global memory, but none of its elements outside the row: another
+  // thread writes those. `row` may begin in another place of a vector than the row that
+  // was cut. Compilers would join a plain store with those of single elements.
+  template <typename T, typename Index>
+  __device__ void store(T* row, Index i, Vector<T, kWidth> vector) const {
+    if constexpr (!kAligned) {
+      if (has_whole(row, i)) {
+        T* to = row + first_of(i);
+        return store_at_once(reinterpret_cast<Vector<T, kWidth>*>(to), vector);
       }
-#if defined(__HIP_DEVICE_COMPILE__)
-      if (!kAligned) asm volatile("" ::: "memory");  // or clang joins the stores below
-#endif
-      return;
     }
+    store_plainly(row, i, vector);
+  }
+
+  // The same in any memory. If rows are not aligned, its elements go one by one.
+  template <typename T, typename Index>
+  __device__ void store_plainly(T* row, Index i, Vector<T, kWidth> vector) const {
+    if constexpr (kAligned) {
+      reinterpret_cast<Vector<T, kWidth>*>(row)[i] = vector;
+    } else {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      if (is_inside(first_of(i) + j)) to[j] = vector.data[j];
+      for (int j = 0; j < kWidth; ++j) {
+        if (is_inside(first_of(i) + j)) row[first_of(i) + j] = vector.data[j];
+      }
     }
   }
 
@@ -153,48 +157,6 @@ struct Columns {
   }
 };
 // [/columns]
-
-// The same for a block that has one row, which begins anywhere: the elements of a
-// vector are `step` apart. Threads beside each other load elements beside each other,
-// and none outside the row. If a row has fewer vectors than the block has threads, each
-// thread gets one with fewer elements.
-template <int kWidth>
-struct Interleaved {
-  int count;  // elements of the row
-  int step;   // as many as there are vectors
-
-  template <typename T>
-  __device__ Interleaved(const T* /*row*/, int64_t elements)
-      : count(static_cast<int>(elements)), step((count + kWidth - 1) / kWidth) {
-    if (step < static_cast<int>(blockDim.x)) step = blockDim.x;
-  }
-
-  __device__ int64_t vectors() const { return step; }
-
-  template <typename T>
-  __device__ Vector<T, kWidth> elements(const T* row, int i) const {
-    Vector<T, kWidth> vector;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const int place = i + j * step;
-      vector.data[j] = place < count ? row[place] : static_cast<T>(0.0f);
-    }
-    return vector;
-  }
-
-  template <typename T>
-  __device__ void store(T* row, int i, Vector<T, kWidth> vector) const {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const int place = i + j * step;
-      if (place < count) row[place] = vector.data[j];
-    }
-  }
-};
-
-// How the one row of a block is cut.
-template <int kWidth, bool kAligned>
-using OneRow = std::conditional_t<kAligned, Columns<kWidth, true>, Interleaved<kWidth>>;
 
 #endif  // OPBOOK_GPU_COMPILER
 

@@ -45,6 +45,25 @@ __device__ inline Packed<Elements> pack(Elements elements) {
   return packed;
 }
 
+// Stores a vector in global memory by as few instructions as there can be.
+template <typename Elements>
+__device__ inline void store_at_once(Elements* to, Elements elements) {
+#if defined(__CUDA_ARCH__)
+  const auto packed = pack(elements);
+  const uint32_t* words = packed.words;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(packed) / sizeof(uint32_t); i += 4) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
+                     reinterpret_cast<uint32_t*>(to) + i),
+                 "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3])
+                 : "memory");
+  }
+#else
+  *to = elements;
+  asm volatile("" ::: "memory");
+#endif
+}
+
 #endif  // OPBOOK_GPU_COMPILER
 
 inline bool is_vector_aligned(const void* pointer) {

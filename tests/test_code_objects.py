@@ -43,7 +43,6 @@ class Needs(NamedTuple):
     repeats: bool = False  # barriers in a loop, which a compiler may unroll
     # 16-byte stores, where rows begin anywhere: at least, for each kept vector if any
     wide_stores: int = 1
-    lanes: int = 64  # of a reduction, at most
 
 
 # By name, and by the first two numbers among the template arguments where they matter.
@@ -53,10 +52,8 @@ NEEDS = {
     "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
-    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
-    # A row has a warp, of 32 lanes on every chip.
-    "rms_norm_few_rows_kernel 32 1": Needs(1, barriers=0, wide_loads=3, lanes=32),
-    "rms_norm_few_rows_kernel 32 3": Needs(1, barriers=0, wide_loads=6, lanes=32),
+    "rms_norm_two_pass_kernel": Needs(2, barriers=1, wide_loads=3),
+    "rms_norm_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     "rms_norm_cluster_kernel": Needs(
         2, barriers=1, wide_loads=12, repeats=True, wide_stores=4
     ),
@@ -109,7 +106,7 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     needs = NEEDS.get(form) or NEEDS.get(function)
     if shares_a_row(function, numbers) and not chip.has_clusters:
         needs = None  # it is not launched there, and half of it is not compiled
-    steps = int(math.log2(min(chip.wave_size, needs.lanes if needs else 64)))
+    steps = int(math.log2(chip.wave_size))
     # A shuffle moves 32 bits: a sum of doubles takes two per step.
     steps *= 2 if types[:1] == ["double"] else 1
     found = []
@@ -139,8 +136,7 @@ def kernel_faults(kernel: codeobjects.Kernel, listing: str, chip: Chip) -> list[
     if kernel.shared_bytes > chip.shared_bytes:
         found.append(f"{kernel.shared_bytes} bytes of shared memory")
     # Its last number is the width of a vector.
-    forward = "rms_norm_kernel", "rms_norm_few_rows_kernel", "rms_norm_cluster_kernel"
-    if is_aligned and function in forward and sizes[0] * numbers[-1] < 16:
+    if is_aligned and function == "rms_norm_kernel" and sizes[0] * numbers[-1] < 16:
         return found
     by_element = "few_rows" in function and not is_aligned
     if needs and not is_aligned and not by_element:

@@ -144,79 +144,61 @@ def test_rms_norm_passes_on_what_the_gpu_says(launch):
         launch("rms_norm", *arguments)
 
 
-FORM = """
+PATH = """
 namespace opbook {
 using Half = c10::Half;
-template <int kWidth, bool kAligned>
-void name_form(auto kernel, double* found) {
-  const auto name = [&](auto form, int kept, int least, int most) {
-    if (kernel == form) found[2] = kept, found[3] = least, found[4] = most;
+template <bool kAligned>
+const char* path(int64_t rows, int64_t hidden, int64_t has_weight, int64_t alignment,
+                 double* found) {
+  const void* const weight = has_weight ? found : nullptr;
+  const Call call =
+      call_of<Half, kAligned>(rows, hidden, alignment, weight, false, false);
+  const Path path = path_of(call);
+  const dim3 block = launch_of<Half, Half, kAligned, NoResidual>(path, call).block;
+  const auto keeps = [&](int64_t vectors, int kept, int threads) {
+    found[2] = vectors, found[3] = kept, found[4] = threads;
   };
-  const auto few = [&]<int kThreads, int kKept, int kFew>() {
-    constexpr int block = kThreads * kRowsOfBlock<kThreads>;
-    name(rms_norm_few_rows_kernel<kThreads, kKept, Half, Half, kFew, kAligned,
-                                  NoResidual>,
-         kKept * kFew, block, block);
-  };
-  few.template operator()<256, 2, kWidth>();
-  few.template operator()<512, 2, kWidth>();
-  few.template operator()<512, 2, 1>();
-  few.template operator()<32, kAligned ? 3 : 1, kWidth>();
-  const auto any = [&]<typename... Form>() {
-    (name(rms_norm_kernel<Form, Half, Half, kWidth, kAligned, NoResidual>,
-          Form::kKept * kWidth, 1, Form::kThreads),
-     ...);
-  };
-  any.template operator()<ShortRows, ThirdRows, LongRows, LongerRows, AnyRows>();
-  any.template operator()<HalfVectors, QuarterVectors, LongQuarters>();
-}
-template <int kWidth, bool kAligned>
-const char* form(int64_t rows, int64_t hidden, int64_t has_weight, double* found) {
-  const auto [kernel, block] =
-      rms_norm_form<Half, Half, kWidth, kAligned, NoResidual>(rows, hidden, has_weight);
-  found[0] = block.x;
-  found[1] = block.y;
-  name_form<kWidth, kAligned>(kernel, found);
-  name_form<8, false>(kernel, found);  // which narrow vectors give way to
+  found[0] = block.x, found[1] = block.y;
+  if (path == Path::kFewRows) keeps(call.vectors, 2, kFewRowsThreads);
+  if (path == Path::kNarrow) keeps(call.narrow_vectors, 6, 384);
+  if (path == Path::kThreeVectors) keeps(call.vectors, 3, 256);
+  if (path == Path::kTwoVectors) keeps(call.vectors, 2, 256);
+  if (path == Path::kFourVectors) keeps(call.vectors, 4, 1024);
+  if (path == Path::kTwoPasses) keeps(0, 0, 1024);
   return nullptr;
 }
-const char* launch_form(int64_t rows, int64_t hidden, int64_t has_weight, int64_t width,
-                        double* found, void*) {
-  return (width == 8   ? form<8, true>
-          : width == 4 ? form<4, true>
-          : width == 2 ? form<2, true>
-                       : form<8, false>)(rows, hidden, has_weight, found);
+const char* launch_path(int64_t rows, int64_t hidden, int64_t has_weight,
+                        int64_t alignment, double* found, void*) {
+  return (alignment == 16 ? path<true> : path<false>)(rows, hidden, has_weight,
+                                                      alignment, found);
 }
 }  // namespace opbook
 """
 
 
 @pytest.fixture(scope="module")
-def form(built, tmp_path_factory):
-    """The launcher's own source, asked which form it would launch."""
+def path(built, tmp_path_factory):
+    """The launcher's own source, asked which path a call takes."""
     text = (CSRC / "rms_norm/rms_norm.cu").read_text()
     text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
-    source = tmp_path_factory.mktemp("form") / "form.cu"
-    source.write_text(with_instances(text, ()) + FORM)
-    return functools.partial(built(source, 64).launch, "launch_form")
+    source = tmp_path_factory.mktemp("path") / "path.cu"
+    source.write_text(with_instances(text, ()) + PATH)
+    return functools.partial(built(source, 64).launch, "launch_path")
 
 
-@pytest.mark.parametrize("width", [8, 4, 2, 1])
+@pytest.mark.parametrize("alignment", [16, 8, 4, 2])
 @pytest.mark.parametrize("has_weight", [True, False])
-@pytest.mark.parametrize("rows", [1, 257, 513, 4097])
+@pytest.mark.parametrize("rows", [1, 257, 4097])
 def test_a_block_is_as_large_as_its_kernel_was_compiled_for(
-    form, rows, has_weight, width
+    path, rows, has_weight, alignment
 ):
     """Only a GPU without clusters would show a row of more than 2048 vectors."""
     edges = [1, 33, *(32 * n for n in range(1, 9)), *(256 * n for n in range(1, 20))]
     for vectors in sorted({edge + by for edge in edges for by in (0, 1)}):
-        hidden = width * vectors if width > 1 else 8 * vectors - 7
+        hidden = vectors * alignment // 2
         found = torch.full((5,), -1.0, dtype=torch.float64)
-        form(rows, hidden, int(has_weight), width, found)
-        threads, rows_of_block, kept, least, most = map(int, found)
-        assert kept >= 0, "the form has a name"
-        assert least <= threads * rows_of_block <= most, (hidden, kept)
-        # A row that is cut into vectors may begin with the last element of one: then it
-        # needs them all.
-        needed = hidden if width > 1 or kept < 8 else 8 * vectors
-        assert kept == 0 or threads * kept >= needed
+        path(rows, hidden, int(has_weight), alignment, found)
+        threads, rows_of_block, needed, kept, most = map(int, found)
+        assert kept >= 0, "the test knows the path"
+        assert 1 <= threads * rows_of_block <= most, (hidden, kept)
+        assert threads * kept >= needed, (hidden, kept)

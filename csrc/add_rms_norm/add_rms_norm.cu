@@ -10,24 +10,27 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
                                 const weight_t* weight, scalar_t* output, scalar_t* sum,
                                 accumulate_t<scalar_t>* rrms, int64_t rows,
                                 int64_t hidden, double eps, void* stream) {
-  using acc_t = accumulate_t<scalar_t>;
   using Added = Residual<scalar_t>;
-  const auto launch = [&]<int kWidth, bool kAligned>() {
+  const View<const scalar_t> inputs{input, input_stride};
+  const View<scalar_t> outputs{output, hidden};
+  const Added added{{residual, residual_stride}, {sum, hidden}};
+  const Problem<accumulate_t<scalar_t>> problem(rows, hidden, eps);
+  const int alignment = std::min({alignment_of(input, input_stride, rows, hidden),
+                                  alignment_of(residual, residual_stride, rows, hidden),
+                                  alignment_of(output, hidden, rows, hidden),
+                                  alignment_of(sum, hidden, rows, hidden)});
+  const auto launch_rows = [&]<bool kAligned>() {
+    const Call call =
+        call_of<scalar_t, kAligned>(rows, hidden, alignment, weight, true, false);
     const auto [kernel, block] =
-        rms_norm_form<scalar_t, weight_t, kWidth, kAligned, Added>(rows, hidden,
-                                                                   weight);
+        launch_of<scalar_t, weight_t, kAligned, Added>(path_of(call), call);
     kernel<<<grid_of_rows(rows, block), block, 0, static_cast<gpuStream_t>(stream)>>>(
-        input, input_stride, Added{residual, residual_stride, sum}, weight, output,
-        hidden, rrms, rows, hidden, acc_t(1) / static_cast<acc_t>(hidden),
-        static_cast<acc_t>(eps), what_to_keep(2 * rows * hidden * sizeof(scalar_t)));
+        inputs, added, weight, outputs, rrms, problem);
     return launch_error();
   };
-  return with_width<scalar_t>(hidden,
-                              {alignment_of(input, input_stride, rows, hidden),
-                               alignment_of(residual, residual_stride, rows, hidden),
-                               alignment_of(output, hidden, rows, hidden),
-                               alignment_of(sum, hidden, rows, hidden)},
-                              weight, launch);
+  const bool aligned = alignment == kVectorBytes && is_vector_aligned(weight);
+  return aligned ? launch_rows.template operator()<true>()
+                 : launch_rows.template operator()<false>();
 }
 // [/launch]
 

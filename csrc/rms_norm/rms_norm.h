@@ -10,7 +10,6 @@
 
 #include "../columns.h"
 #include "../grid.h"
-#include "../l2_cache.h"
 #include "../launch.h"
 #include "../row_sum.h"
 
@@ -66,6 +65,42 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
 
 #if defined(OPBOOK_GPU_COMPILER)
 
+// [operands]
+// Rows of a matrix that begin `stride` elements apart.
+template <typename T>
+struct View {
+  T* data;
+  int64_t stride;
+
+  __device__ T* row(int64_t i) const { return data + i * stride; }
+};
+
+// For add_rms_norm: what is added to the input first, and where the sum goes.
+template <typename scalar_t>
+struct Residual {
+  View<const scalar_t> rows;
+  View<scalar_t> sum;
+};
+struct NoResidual {};
+
+// The size of the matrix, and the constants of the formula.
+template <typename acc_t>
+struct Problem {
+  int64_t rows, hidden;
+  acc_t inverse_hidden, eps;
+
+  Problem(int64_t rows, int64_t hidden, double eps)
+      : rows(rows),
+        hidden(hidden),
+        inverse_hidden(acc_t(1) / static_cast<acc_t>(hidden)),
+        eps(static_cast<acc_t>(eps)) {}
+
+  __device__ acc_t scale(acc_t sum_of_squares) const {
+    return reciprocal_rms(sum_of_squares * inverse_hidden, eps);
+  }
+};
+// [/operands]
+
 // [row] what a thread does with one vector of a row
 template <typename scalar_t, int kWidth>
 __device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
@@ -91,8 +126,9 @@ __device__ inline Weight ones() {
 // Vector i of the weight, cut as the row is. All rows share the weight, so if the rows
 // are not aligned, its vectors are aligned for few of them, and each element is loaded
 // by itself.
-template <typename Cut, typename weight_t, typename Index>
-__device__ inline auto weight_at(const Cut& columns, const weight_t* weight, Index i) {
+template <typename Columns, typename weight_t, typename Index>
+__device__ inline auto weight_at(const Columns& columns, const weight_t* weight,
+                                 Index i) {
   using Weight = decltype(columns.elements(weight, i));
   return weight != nullptr ? columns.elements(weight, i) : ones<Weight>();
 }
@@ -156,8 +192,8 @@ struct KeptRow {
   }
 
   // Vectors that are not whole come last, so that the others are in flight together.
-  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool open) const {
-    if (kAligned || open) {
+  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool whole) const {
+    if (kAligned || whole) {
       for_each([&](int k, int i) { loaded[k] = pack(*columns.at(row, i)); });
       return;
     }
@@ -177,13 +213,12 @@ struct KeptRow {
     }
   }
 
-  __device__ void add(const scalar_t* residual, scalar_t* sum, bool open,
-                      const L2Cache& l2) {
+  __device__ void add(const scalar_t* residual, scalar_t* sum, bool whole) {
     Packed<Input> residuals[kKept];
-    load(residual, residuals, open);
+    load(residual, residuals, whole);
     for_each([&](int k, int i) {
       const Input rounded = rounded_sums(inputs[k].unpack(), residuals[k].unpack());
-      columns.store(sum, i, rounded, l2);
+      columns.store(sum, i, rounded);
       inputs[k] = pack(rounded);
     });
   }
@@ -196,9 +231,9 @@ struct KeptRow {
     return sum;
   }
 
-  __device__ void store_scaled(scalar_t* row, acc_t scale, const L2Cache& l2) {
+  __device__ void store_scaled(scalar_t* row, acc_t scale) {
     for_each([&](int k, int i) {
-      columns.store(row, i, scaled(inputs[k].unpack(), scale, weights[k].unpack()), l2);
+      columns.store(row, i, scaled(inputs[k].unpack(), scale, weights[k].unpack()));
     });
   }
 };
@@ -209,11 +244,18 @@ struct KeptRow {
 // kBlocks blocks of kThreads threads, which decides how many registers a thread gets.
 template <int kKeptVectors, int kMostThreads, int kLeastBlocks>
 struct Form {
-  static constexpr int kKept = kKeptVectors;  // by a thread; 0: the row is read twice
+  static constexpr int kKept = kKeptVectors;  // by a thread
   static constexpr int kThreads = kMostThreads;
   static constexpr int kBlocks = kLeastBlocks;
   static constexpr int kVectors = kKept * kThreads;  // of the longest row
 };
+
+using TwoVectors = Form<2, 256, 8>;
+using ThreeVectors = Form<3, 256, 6>;
+using FourVectors = Form<4, kMaxThreads, 1>;
+using NarrowVectors = Form<6, 384, 5>;  // of kNarrowBytes
+constexpr int kShortRowThreads = 256;   // rows share a block of at most so many
+constexpr int kNarrowBytes = 4;
 
 // Threads that a multiprocessor has room for, in device code.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
@@ -224,17 +266,6 @@ constexpr int kResidentThreads = 1536;
 #else
 constexpr int kResidentThreads = 2048;
 #endif
-
-constexpr int kShortRowThreads = 256;  // rows share a block of at most so many
-using ShortRows = Form<2, 256, 8>;
-using ThirdRows = Form<3, 256, 6>;  // where less of it stays empty
-using LongRows = Form<4, kMaxThreads, 1>;
-using LongerRows = Form<6, 512, 2>;
-using AnyRows = Form<0, kMaxThreads, 1>;
-// Rows that are aligned to half a vector or a quarter take vectors of that size.
-using HalfVectors = Form<6, 384, 3>;
-using QuarterVectors = Form<9, 128, 10>;
-using LongQuarters = Form<6, 384, 5>;
 
 // Whether the weight takes more registers than the input, or a sum more than one.
 template <typename scalar_t, typename weight_t>
@@ -248,9 +279,8 @@ constexpr bool is_wide() {
 template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
 constexpr int blocks_at_least() {
   constexpr int kMost = kResidentThreads / Form::kThreads;
-  constexpr int kFewer = !kAligned                       ? Form::kBlocks / 2
-                         : is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3
-                                                         : 0;
+  constexpr int kWide = is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3 : 0;
+  constexpr int kFewer = !kAligned ? Form::kBlocks / 2 : kWide;
   constexpr int kWanted = Form::kBlocks - kFewer;
   constexpr int kBlocks = kWanted < kMost ? kWanted : kMost;
 #if defined(__HIP__)
@@ -262,129 +292,121 @@ constexpr int blocks_at_least() {
 }
 // [/form]
 
-// [kernel] the threads of one threadIdx.y normalize one row
-// [residual]
-// For add_rms_norm: what is added to the input first, and where the sum goes.
-template <typename scalar_t>
-struct Residual {
-  const scalar_t* rows;
-  int64_t stride;
-  scalar_t* sum;
-};
-struct NoResidual {};
-// [/residual]
+// Whether all vectors of a row may be loaded whole: see Columns.
+template <typename Columns, typename scalar_t, typename Added, typename acc_t>
+__device__ inline bool may_load_whole(const Columns& columns,
+                                      View<const scalar_t> input, const Added& added,
+                                      View<scalar_t> output, int64_t row,
+                                      const Problem<acc_t>& problem) {
+  bool may = input.data != output.data &&
+             columns.may_load_whole(input.data, row, problem.rows, input.stride);
+  if constexpr (!std::is_empty_v<Added>) {
+    const auto& rows = added.rows;
+    may = may && columns.may_load_whole(rows.data, row, problem.rows, rows.stride);
+  }
+  return may;
+}
 
+// [kernel] the threads of one threadIdx.y normalize one row
 template <typename Form, typename scalar_t, typename weight_t, int kWidth,
           bool kAligned, typename Added>
 __global__ void __launch_bounds__(
     Form::kThreads, (blocks_at_least<Form, scalar_t, weight_t, kAligned>()))
-    rms_norm_kernel(const scalar_t* input, int64_t input_stride, Added added,
-                    const weight_t* __restrict__ weight, scalar_t* output,
-                    int64_t output_stride, accumulate_t<scalar_t>* __restrict__ rrms,
-                    int64_t rows, int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                    accumulate_t<scalar_t> eps, Keep keep) {
+    rms_norm_kernel(View<const scalar_t> input, Added added,
+                    const weight_t* __restrict__ weight, View<scalar_t> output,
+                    accumulate_t<scalar_t>* __restrict__ rrms,
+                    Problem<accumulate_t<scalar_t>> problem) {
   using acc_t = accumulate_t<scalar_t>;
-  constexpr bool kAdds = !std::is_empty_v<Added>;
 
   __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
   const int64_t row = row_of_thread();
   // Threads past the last row have none of it, but they take part in the sum.
-  const int64_t length = row < rows ? hidden : 0;
-  const scalar_t* x = input + row * input_stride;
-  const Columns<kWidth, kAligned> columns(x, length);
-  bool open = columns.is_open(input, row, rows, input_stride) && input != output;
-  if constexpr (kAdds) {
-    open = open && columns.is_open(added.rows, row, rows, added.stride);
+  const bool has_row = row < problem.rows;
+  const Columns<kWidth, kAligned> columns(input.row(row), has_row ? problem.hidden : 0);
+  const bool whole = may_load_whole(columns, input, added, output, row, problem);
+  KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(threadIdx.x,
+                                                                  blockDim.x, columns);
+  kept.load(input.row(row), kept.inputs, whole);
+  if constexpr (!std::is_empty_v<Added>) {
+    kept.add(added.rows.row(row), added.sum.row(row), whole);
   }
-  const L2Cache l2(keep);
-  const auto scale_of_row = [&](acc_t sum_of_squares) {
-    const acc_t scale =
-        reciprocal_rms(sum_of_row(sum_of_squares, partial) * inverse_hidden, eps);
-    if (rrms != nullptr && threadIdx.x == 0 && row < rows) rrms[row] = scale;
-    return scale;
-  };
-
-  if constexpr (Form::kKept > 0) {
-    KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(
-        threadIdx.x, blockDim.x, columns);
-    kept.load(x, kept.inputs, open);
-    // An addition needs the registers until the sum is known, and so do many vectors.
-    constexpr int kKeptBytes = Form::kKept * kWidth * sizeof(scalar_t);
-    constexpr bool kWeightLater = kAdds || kKeptBytes > (kAligned ? 64 : 48);
-    if (!kWeightLater) kept.load_weight(weight);
-    if constexpr (kAdds) {
-      kept.add(added.rows + row * added.stride, added.sum + row * hidden, open, l2);
-    }
-    const acc_t scale = scale_of_row(kept.sum_of_squares());
-    if (kWeightLater) kept.load_weight(weight);
-    kept.store_scaled(output + row * output_stride, scale, l2);
-  } else {
-    const int64_t vectors = columns.vectors();
-    acc_t sum_of_squares = 0;
-    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      auto read = columns.load(x, i, open);
-      if constexpr (kAdds) {
-        const scalar_t* residual = added.rows + row * added.stride;
-        read = rounded_sums(read, columns.load(residual, i, open));
-        columns.store(added.sum + row * hidden, i, read, l2);
-      }
-      sum_of_squares += squares(columns.only_inside(i, read));
-    }
-    const acc_t scale = scale_of_row(sum_of_squares);
-    // Each thread reads again what it has read, or the sums that it wrote, from cache.
-    if constexpr (kAdds) x = added.sum + row * hidden, open = false;
-    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      const auto weights = weight_at(columns, weight, i);
-      const auto stored = scaled(columns.load(x, i, open), scale, weights);
-      columns.store(output + row * output_stride, i, stored, l2);
-    }
-  }
+  const acc_t scale = problem.scale(sum_of_row(kept.sum_of_squares(), partial));
+  if (rrms != nullptr && threadIdx.x == 0 && has_row) rrms[row] = scale;
+  kept.load_weight(weight);
+  kept.store_scaled(output.row(row), scale);
 }
 // [/kernel]
 
-// [few_rows] one row has one block, or one warp
-// Up to this many rows, the GPU has room for nearly all blocks at once; for twice as
-// many, if a block has half of the threads; for sixteen times as many, if a row has a
-// warp.
-constexpr int64_t kFewRows = 256;
-template <int kThreads>  // of a row
-constexpr int kRowsOfBlock = kThreads == kMinWarpSize ? 8 : 1;
+// [two_passes] a block has a row that does not fit its registers, and reads it twice
+template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
+          typename Added>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    rms_norm_two_pass_kernel(View<const scalar_t> input, Added added,
+                             const weight_t* __restrict__ weight, View<scalar_t> output,
+                             accumulate_t<scalar_t>* __restrict__ rrms,
+                             Problem<accumulate_t<scalar_t>> problem) {
+  using acc_t = accumulate_t<scalar_t>;
+
+  const int64_t row = row_of_block();
+  if (row >= problem.rows) return;
+  const scalar_t* x = input.row(row);
+  const Columns<kWidth, kAligned> columns(x, problem.hidden);
+  bool whole = may_load_whole(columns, input, added, output, row, problem);
+  const int64_t vectors = columns.vectors();
+  acc_t sum_of_squares = 0;
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    auto read = columns.load(x, i, whole);
+    if constexpr (!std::is_empty_v<Added>) {
+      read = rounded_sums(read, columns.load(added.rows.row(row), i, whole));
+      columns.store(added.sum.row(row), i, read);
+    }
+    sum_of_squares += squares(columns.only_inside(i, read));
+  }
+  const acc_t scale = problem.scale(block_sum(sum_of_squares));
+  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
+  // Each thread reads again what it has read, or the sums that it wrote, from cache.
+  if constexpr (!std::is_empty_v<Added>) x = added.sum.row(row), whole = false;
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const auto weights = weight_at(columns, weight, i);
+    columns.store(output.row(row), i,
+                  scaled(columns.load(x, i, whole), scale, weights));
+  }
+}
+// [/two_passes]
+
+// [few_rows] a block has one row
+constexpr int kFewRowsThreads = 512;
+template <typename Added>
+constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;  // vectors of a thread
 
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
-// have a small kernel of their own: it takes only rows with a weight, gives the cache
-// no hints, and converts every element once. It has the parameters of rms_norm_kernel,
-// and leaves the last one unused.
-template <int kThreads, int kKept, typename scalar_t, typename weight_t, int kWidth,
-          bool kAligned, typename Added>
-__global__ void __launch_bounds__((kThreads * kRowsOfBlock<kThreads>), 1)
-    rms_norm_few_rows_kernel(const scalar_t* input, int64_t input_stride, Added added,
-                             const weight_t* __restrict__ weight, scalar_t* output,
-                             int64_t output_stride,
-                             accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
-                             int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                             accumulate_t<scalar_t> eps, Keep /*keep*/) {
+// have a small kernel of their own: it takes only rows with a weight, and converts
+// every element once.
+template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
+          typename Added>
+__global__ void __launch_bounds__(kFewRowsThreads, 1)
+    rms_norm_few_rows_kernel(View<const scalar_t> input, Added added,
+                             const weight_t* __restrict__ weight, View<scalar_t> output,
+                             accumulate_t<scalar_t>* __restrict__ rrms,
+                             Problem<accumulate_t<scalar_t>> problem) {
   using acc_t = accumulate_t<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
-  constexpr bool kAdds = !std::is_empty_v<Added>;
+  constexpr int kKept = kFewRowsKept<Added>;
 
-  constexpr bool kShares = kRowsOfBlock<kThreads> > 1;
-  const int64_t row = kShares ? row_of_thread() : blockIdx.x;
-  const bool has_row = !kShares || row < rows;
-  const scalar_t* const from = input + row * input_stride;
-  const OneRow<kWidth, kAligned> columns(from, has_row ? hidden : 0);
+  const int64_t row = blockIdx.x;
+  const Columns<kWidth, kAligned> columns(input.row(row), problem.hidden);
   const auto for_each_vector = [&](auto body) {
-    for_each_kept<kKept>(threadIdx.x, kThreads, columns.vectors(), body);
+    for_each_kept<kKept>(threadIdx.x, blockDim.x, columns.vectors(), body);
   };
 
   acc_t x[kKept][kWidth], sum_of_squares = 0;
   Vector<weight_t, kWidth> weights[kKept];
   for_each_vector([&](int k, int i) {
-    Input loaded = columns.elements(from, i);
+    Input loaded = columns.elements(input.row(row), i);
     weights[k] = columns.elements(weight, i);
-    if constexpr (kAdds) {
-      const scalar_t* residual = added.rows + row * added.stride;
-      loaded = rounded_sums(loaded, columns.elements(residual, i));
-      columns.store(added.sum + row * hidden, i, loaded);
+    if constexpr (!std::is_empty_v<Added>) {
+      loaded = rounded_sums(loaded, columns.elements(added.rows.row(row), i));
+      columns.store(added.sum.row(row), i, loaded);
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
@@ -392,13 +414,8 @@ __global__ void __launch_bounds__((kThreads * kRowsOfBlock<kThreads>), 1)
       sum_of_squares += x[k][j] * x[k][j];
     }
   });
-  if constexpr (kShares) {
-    sum_of_squares = warp_sum(sum_of_squares, kThreads);
-  } else {
-    sum_of_squares = block_sum<kThreads>(sum_of_squares);
-  }
-  const acc_t scale = reciprocal_rms(sum_of_squares * inverse_hidden, eps);
-  if (rrms != nullptr && threadIdx.x == 0 && has_row) rrms[row] = scale;
+  const acc_t scale = problem.scale(block_sum(sum_of_squares));
+  if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
   for_each_vector([&](int k, int i) {
     Input stored;
 #pragma unroll
@@ -407,7 +424,7 @@ __global__ void __launch_bounds__((kThreads * kRowsOfBlock<kThreads>), 1)
       stored.data[j] =
           static_cast<scalar_t>(value * static_cast<acc_t>(weights[k].data[j]));
     }
-    columns.store(output + row * output_stride, i, stored);
+    columns.store(output.row(row), i, stored);
   });
 }
 // [/few_rows]
@@ -417,9 +434,6 @@ constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
 constexpr int kClusterVectors = kClusterKept * kClusterThreads * kClusterBlocks;
-// More rows than this are faster without clusters, where two blocks of another kernel
-// fit a multiprocessor. Fewer would leave it half empty at the end.
-constexpr int64_t kRowsWithoutClusters = 1024;
 
 // The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
@@ -427,12 +441,10 @@ constexpr int64_t kRowsWithoutClusters = 1024;
 template <typename scalar_t, typename weight_t, int kWidth, bool kAligned>
 __global__ void __launch_bounds__(kClusterThreads,
                                   sizeof(weight_t) > sizeof(scalar_t) ? 2 : 3)
-    rms_norm_cluster_kernel(const scalar_t* input, int64_t input_stride,
-                            const weight_t* __restrict__ weight, scalar_t* output,
-                            int64_t output_stride,
-                            accumulate_t<scalar_t>* __restrict__ rrms, int64_t rows,
-                            int64_t hidden, accumulate_t<scalar_t> inverse_hidden,
-                            accumulate_t<scalar_t> eps, Keep keep) {
+    rms_norm_cluster_kernel(View<const scalar_t> input,
+                            const weight_t* __restrict__ weight, View<scalar_t> output,
+                            accumulate_t<scalar_t>* __restrict__ rrms,
+                            Problem<accumulate_t<scalar_t>> problem) {
   using acc_t = accumulate_t<scalar_t>;
 
   __shared__ RowSum<acc_t, kClusterBlocks> row_sum;
@@ -441,144 +453,134 @@ __global__ void __launch_bounds__(kClusterThreads,
   const int64_t clusters = gridDim.x / kClusterBlocks;
   int64_t row = blockIdx.x / kClusterBlocks;
   // The launcher sees to it that all rows of a cluster are cut in the same places.
-  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
+  const Columns<kWidth, kAligned> columns(input.row(row), problem.hidden);
   KeptRow<scalar_t, weight_t, kClusterKept, kWidth, kAligned> kept(
       first, kClusterBlocks * blockDim.x, columns);
   Packed<Vector<scalar_t, kWidth>> next[kClusterKept];
-  const L2Cache l2(keep);
-
-  const auto is_open = [&](int64_t row) {
-    return columns.is_open(input, row, rows, input_stride) && input != output;
+  const auto may_load_whole = [&](int64_t row) {
+    return opbook::may_load_whole(columns, input, NoResidual{}, output, row, problem);
   };
   // There are no more clusters than rows.
-  kept.load(input + row * input_stride, kept.inputs, is_open(row));
+  kept.load(input.row(row), kept.inputs, may_load_whole(row));
   kept.load_weight(weight);
-  for (int turn = 0; row < rows; ++turn, row += clusters) {
+  for (int turn = 0; row < problem.rows; ++turn, row += clusters) {
     const acc_t sum_of_squares = kept.sum_of_squares();
     const int64_t next_row = row + clusters;
-    if (next_row < rows) {
-      const scalar_t* x = input + next_row * input_stride;
-      const bool open = is_open(next_row);
+    if (next_row < problem.rows) {
+      const scalar_t* x = input.row(next_row);
+      const bool whole = may_load_whole(next_row);
       // kept.load() would take too many registers here.
-      kept.for_each([&](int k, int i) { next[k] = pack(columns.load(x, i, open)); });
+      kept.for_each([&](int k, int i) { next[k] = pack(columns.load(x, i, whole)); });
     }
-    const acc_t scale =
-        reciprocal_rms(row_sum.sum(sum_of_squares, turn) * inverse_hidden, eps);
+    const acc_t scale = problem.scale(row_sum.sum(sum_of_squares, turn));
     if (rrms != nullptr && first == 0) rrms[row] = scale;
-    kept.store_scaled(output + row * output_stride, scale, l2);
+    kept.store_scaled(output.row(row), scale);
     kept.for_each([&](int k, int) { kept.inputs[k] = next[k]; });
   }
 }
 // [/cluster]
 
-// A kernel and its block.
-template <typename Kernel>
-struct Launch {
-  Kernel kernel;
-  dim3 block;
-};
-
 // The block in which a form has rows of `vectors` vectors.
 template <typename Form>
 dim3 block_of(int64_t vectors) {
-  constexpr int kKept = std::max(Form::kKept, 1);
-  return block_of_rows((vectors + kKept - 1) / kKept,
+  return block_of_rows((vectors + Form::kKept - 1) / Form::kKept,
                        std::min(kShortRowThreads, Form::kThreads));
 }
 
-// How many vectors of a row the threads of that block have room for. Places past the
-// row's end stay empty.
+// How many vectors of a row that block could keep. Threads come in whole warps, or as
+// powers of two, so some keep fewer than they could.
 template <typename Form>
-int places_of(int64_t vectors) {
-  return Form::kKept * block_of<Form>(vectors).x;
+int64_t capacity_of(int64_t vectors) {
+  return int64_t{Form::kKept} * block_of<Form>(vectors).x;
 }
 
-// Which kernel rows of `hidden` elements take, in which form, and with which block.
-template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
-          typename Added>
-auto rms_norm_form(int64_t rows, int64_t hidden, bool has_weight) {
-  constexpr bool kAdds = !std::is_empty_v<Added>;
-  constexpr int kBytes = kWidth * sizeof(scalar_t);
-  const int64_t vectors = Columns<kWidth, kAligned>::most_vectors(hidden);
-  const auto in_form = [&]<typename Form>(Form) {
-    return Launch{rms_norm_kernel<Form, scalar_t, weight_t, kWidth, kAligned, Added>,
-                  block_of<Form>(vectors)};
+// [paths]
+// What decides which kernel a call takes: its rows, the vectors of a row, how many
+// there would be in vectors of kNarrowBytes (none, if rows are not aligned to that, or
+// are aligned to more than half a vector), and what the device and the operator have.
+struct Call {
+  int64_t rows, vectors, narrow_vectors;
+  bool has_weight, adds, has_clusters;
+};
+
+enum class Path {
+  kFewRows,       // a kernel with little code
+  kNarrow,        // six narrow vectors a thread, for rows aligned to four bytes only
+  kThreeVectors,  // a thread keeps three
+  kTwoVectors,
+  kCluster,  // eight blocks share a row
+  kFourVectors,
+  kTwoPasses,  // the row is read twice
+};
+
+// The first line that fits.
+inline Path path_of(const Call& call) {
+  const auto [rows, vectors, narrow, has_weight, adds, has_clusters] = call;
+  const bool threes =
+      !adds && capacity_of<ThreeVectors>(vectors) < capacity_of<TwoVectors>(vectors);
+  // clang-format off
+  if (rows <= 256 && vectors <= (adds ? 512 : 1024) && has_weight) return Path::kFewRows;
+  if (narrow <= NarrowVectors::kVectors && narrow > 0)             return Path::kNarrow;
+  if (vectors <= 512 && threes)                              return Path::kThreeVectors;
+  if (vectors <= 512)                                          return Path::kTwoVectors;
+  if (vectors <= 8192 && vectors > 2048 && !adds && has_clusters) return Path::kCluster;
+  if (vectors <= 4096)                                        return Path::kFourVectors;
+  return                                                             Path::kTwoPasses;
+  // clang-format on
+}
+// [/paths]
+
+// What a call launches, unless its path is a cluster's.
+template <typename scalar_t, typename weight_t, typename Added>
+struct Launch {
+  void (*kernel)(View<const scalar_t>, Added, const weight_t*, View<scalar_t>,
+                 accumulate_t<scalar_t>*, Problem<accumulate_t<scalar_t>>);
+  dim3 block;
+};
+
+template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
+Launch<scalar_t, weight_t, Added> launch_of(Path path, const Call& call) {
+  constexpr int kWidth = kElements<scalar_t>;
+  constexpr int kNarrowWidth = kNarrowBytes / sizeof(scalar_t);
+  const auto in_form = [&]<typename Form>(Form) -> Launch<scalar_t, weight_t, Added> {
+    return {rms_norm_kernel<Form, scalar_t, weight_t, kWidth, kAligned, Added>,
+            block_of<Form>(call.vectors)};
   };
-  const auto in_few_rows = [&]<int kThreads, int kKept, int kVector>() {
-    return Launch{rms_norm_few_rows_kernel<kThreads, kKept, scalar_t, weight_t, kVector,
-                                           kAligned, Added>,
-                  dim3(kThreads, kRowsOfBlock<kThreads>)};
-  };
-  constexpr int kWarpKept = kAligned && !kAdds ? 3 : 1;
-  if ((kAligned || rows > kFewRows) && rows <= 16 * kFewRows && has_weight &&
-      hidden <= kWarpKept * kMinWarpSize * kWidth) {
-    return in_few_rows.template operator()<kMinWarpSize, kWarpKept, kWidth>();
+  if (path == Path::kFewRows) {
+    const int64_t threads = (call.vectors - 1) / kFewRowsKept<Added> + 1;
+    return {rms_norm_few_rows_kernel<scalar_t, weight_t, kWidth, kAligned, Added>,
+            dim3(threads_for(threads))};
   }
-  // Of rows that begin anywhere, short ones are read in vectors of one element.
-  constexpr int kKept = kAdds ? 1 : 2, kMore = 512;
-  constexpr int kFew = kAligned ? kMore / 2 : kMore, kFewWidth = kAligned ? kWidth : 1;
-  const bool is_few = hidden <= kKept * kFew * kFewWidth;
-  const int64_t few_rows = kAligned && is_few ? 2 * kFewRows : kFewRows;
-  if (rows <= few_rows && has_weight && hidden <= kKept * kMore * kWidth) {
-    return is_few ? in_few_rows.template operator()<kFew, kKept, kFewWidth>()
-                  : in_few_rows.template operator()<kMore, kKept, kWidth>();
+  if constexpr (!kAligned && kNarrowWidth > 1) {
+    if (path == Path::kNarrow) {
+      return {
+          rms_norm_kernel<NarrowVectors, scalar_t, weight_t, kNarrowWidth, true, Added>,
+          block_of<NarrowVectors>(call.narrow_vectors)};
+    }
   }
-  if constexpr (kBytes < kVectorBytes) {
-    // With more vectors a thread, few threads would read so short a row.
-    if (vectors <= 48) return in_form(ThirdRows{});
-    if constexpr (kBytes == kVectorBytes / 2) {
-      if (vectors <= HalfVectors::kVectors) return in_form(HalfVectors{});
-      if (vectors <= LongRows::kVectors) return in_form(LongRows{});
-    } else {
-      // Measured: it pays up to so many empty places, if enough threads read a row.
-      const int places = places_of<QuarterVectors>(vectors);
-      const bool is_full = places - vectors <= places / (kAdds ? 5 : 3);
-      if (vectors > 96 && vectors <= QuarterVectors::kVectors && is_full) {
-        return in_form(QuarterVectors{});
-      }
-      if constexpr (!kAdds) {
-        if (vectors <= LongQuarters::kVectors) return in_form(LongQuarters{});
-      }
-    }
-    return rms_norm_form<scalar_t, weight_t, kElements<scalar_t>, false, Added>(
-        rows, hidden, has_weight);
-  } else {
-    const bool is_short = vectors <= ShortRows::kVectors;
-    if constexpr (!kAdds) {  // in this form a residual would not fit the registers
-      if (is_short && places_of<ThirdRows>(vectors) < places_of<ShortRows>(vectors)) {
-        return in_form(ThirdRows{});
-      }
-    }
-    if (is_short) return in_form(ShortRows{});
-    if constexpr (kAligned && !kAdds && !is_wide<scalar_t, weight_t>()) {
-      if (vectors > LongRows::kVectors / 2 && vectors <= LongerRows::kVectors) {
-        return in_form(LongerRows{});
-      }
-    }
-    return vectors <= LongRows::kVectors ? in_form(LongRows{}) : in_form(AnyRows{});
+  if constexpr (std::is_empty_v<Added>) {  // a residual would not fit the registers
+    if (path == Path::kThreeVectors) return in_form(ThreeVectors{});
   }
+  if (path == Path::kTwoVectors) return in_form(TwoVectors{});
+  if (path == Path::kFourVectors) return in_form(FourVectors{});
+  return {rms_norm_two_pass_kernel<scalar_t, weight_t, kWidth, kAligned, Added>,
+          dim3(kMaxThreads)};
 }
 
-// Calls launch<kWidth, kAligned>() with the widest vector that all rows are aligned to,
-// or for rows that begin anywhere, which is faster where a row has too many narrow
-// vectors. `alignments` has those of the matrices.
-template <typename scalar_t, typename Launch>
-const char* with_width(int64_t hidden, std::initializer_list<int> alignments,
-                       const void* weight, const Launch& launch) {
-  constexpr int kWidth = kElements<scalar_t>, kHalf = kWidth / 2, kQuarter = kWidth / 4;
-  const int bytes = is_vector_aligned(weight) ? std::min(alignments) : 1;
-  if (bytes == kVectorBytes) return launch.template operator()<kWidth, true>();
-  if constexpr (kHalf > 1) {
-    if (bytes == kVectorBytes / 2 && hidden <= kClusterVectors * kHalf) {
-      return launch.template operator()<kHalf, true>();
-    }
-  }
-  if constexpr (kQuarter > 1) {
-    if (bytes == kVectorBytes / 4 && hidden <= LongQuarters::kVectors * kQuarter) {
-      return launch.template operator()<kQuarter, true>();
-    }
-  }
-  return launch.template operator()<kWidth, false>();
+// What the launchers of rms_norm and add_rms_norm have to know. `alignment` is the
+// smallest of the matrices'.
+template <typename scalar_t, bool kAligned>
+Call call_of(int64_t rows, int64_t hidden, int alignment, const void* weight, bool adds,
+             bool has_clusters) {
+  constexpr int kNarrowWidth = kNarrowBytes / sizeof(scalar_t);
+  const bool narrow = !kAligned && kNarrowWidth > 1 && alignment >= kNarrowBytes &&
+                      is_vector_aligned(weight);
+  return {rows,
+          Columns<kElements<scalar_t>, kAligned>::most_vectors(hidden),
+          narrow ? hidden / kNarrowWidth : 0,
+          weight != nullptr,
+          adds,
+          has_clusters};
 }
 
 #endif  // OPBOOK_GPU_COMPILER

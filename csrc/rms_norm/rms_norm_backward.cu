@@ -42,9 +42,8 @@ Plan plan_for(int64_t rows, int64_t hidden) {
   const Plan any_row{Kernel::kAnyRow, std::min<int64_t>(rows, 128)};
   if (rows > kMaxRows) return any_row;
   const bool is_short = vectors <= kShortKept * kMinWarpSize;
-  if (rows <= kFewRows && hidden <= kMaxThreads * kWidth) {
-    const int64_t elements = !kAligned && is_short ? 2 : kWidth;  // of a thread
-    return {Kernel::kFewRows, rows, threads_for((hidden + elements - 1) / elements)};
+  if (rows <= 256 && vectors <= kMaxThreads) {
+    return {Kernel::kFewRows, rows, threads_for(vectors)};
   }
   if (is_short) {
     const int64_t threads = (vectors + kShortKept - 1) / kShortKept;

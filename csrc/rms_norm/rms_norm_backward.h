@@ -54,8 +54,8 @@ __device__ inline accumulate_t<scalar_t> products(Vector<scalar_t, kWidth> grads
 
 // Stores vector i of a chunk of sums. If there is one chunk, it is the gradient;
 // otherwise sum_chunks_kernel adds up the chunks.
-template <typename Cut, typename acc_t, typename weight_t, int kWidth>
-__device__ inline void store_chunk(const Cut& columns, Vector<acc_t, kWidth> sums,
+template <typename Columns, typename acc_t, typename weight_t, int kWidth>
+__device__ inline void store_chunk(const Columns& columns, Vector<acc_t, kWidth> sums,
                                    int i, int64_t chunk, int64_t chunks, acc_t* partial,
                                    weight_t* grad_weight) {
   if (chunks == 1) {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   const int64_t row = blockIdx.x, chunks = gridDim.x;
   if (partial != nullptr && chunks > 1) let_next_kernel_start();
   const int i = threadIdx.x;
-  const OneRow<kWidth, kAligned> columns(input, hidden);
+  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
   const bool has_vector = i < columns.vectors();
   const acc_t scale = rrms[row];
   acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
@@ -174,7 +174,6 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   auto& row_sum = shared.row_sum;
   auto& sums = shared.sums;
   row_sum.start();
-  const L2Cache l2(Keep::kAny);
   // Otherwise no sum_chunks_kernel follows.
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
   const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
@@ -200,11 +199,11 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   Packed<Input> dy[kKept], next_dy[kKept];
   Sums dw[kKept] = {};
   const auto load = [&](int64_t row, Packed<Input>* inputs, Packed<Input>* grads) {
-    const bool open = columns.is_open(input, row, rows, input_stride) &&
-                      columns.is_open(grad, row, rows, grad_stride);
+    const bool whole = columns.may_load_whole(input, row, rows, input_stride) &&
+                       columns.may_load_whole(grad, row, rows, grad_stride);
     const scalar_t* row_x = input + row * input_stride;
     const scalar_t* row_dy = grad + row * grad_stride;
-    if (kAligned || open) {
+    if (kAligned || whole) {
       for_each_vector([&](int k, int i) {
         inputs[k] = pack(*columns.at(row_x, i)),
         grads[k] = pack(*columns.at(row_dy, i));
@@ -258,7 +257,7 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
           dw[k].data[j] += slope * value * scale;
         }
         if (grad_input != nullptr) {
-          columns.store(grad_input + int64_t{row} * hidden, i, dx, l2);
+          columns.store(grad_input + int64_t{row} * hidden, i, dx);
         }
       });
     }
@@ -275,8 +274,9 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
   }
   // The rows of a block leave their sums side by side, and each thread adds up columns.
   __syncthreads();
-  for_each_vector(
-      [&](int k, int i) { columns.store(sums + threadIdx.y * hidden, i, dw[k]); });
+  for_each_vector([&](int k, int i) {
+    columns.store_plainly(sums + threadIdx.y * hidden, i, dw[k]);
+  });
   __syncthreads();
   const int threads = blockDim.x * blockDim.y;
   const Columns<1, true> single(input, hidden);
@@ -300,7 +300,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
     scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
     accumulate_t<scalar_t> inverse_hidden) {
-  const L2Cache l2(Keep::kAny);
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
@@ -310,26 +309,27 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
   const scalar_t* dy = grad + row * grad_stride;
   const scalar_t* x = input + row * input_stride;
   const Columns<kWidth, kAligned> columns(x, hidden);
-  bool open = columns.is_open(input, row, rows, input_stride) &&
-              columns.is_open(grad, row, rows, grad_stride);
-  if (added != nullptr) open = open && columns.is_open(added, row, rows, hidden);
+  bool whole = columns.may_load_whole(input, row, rows, input_stride) &&
+               columns.may_load_whole(grad, row, rows, grad_stride);
+  if (added != nullptr)
+    whole = whole && columns.may_load_whole(added, row, rows, hidden);
   const int64_t vectors = columns.vectors();
 
   acc_t product = 0;
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
     const auto weights = weight_at(columns, weight, i);
-    product += products(columns.only_inside(i, columns.load(dy, i, open)), weights,
-                        columns.only_inside(i, columns.load(x, i, open)));
+    product += products(columns.only_inside(i, columns.load(dy, i, whole)), weights,
+                        columns.only_inside(i, columns.load(x, i, whole)));
   }
   const acc_t mean_product = block_sum(product) * inverse_hidden;
 
 #pragma unroll 2  // more would not fit the registers
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Input grads = columns.load(dy, i, open), inputs = columns.load(x, i, open);
+    const Input grads = columns.load(dy, i, whole), inputs = columns.load(x, i, whole);
     const auto weights = weight_at(columns, weight, i);
     Input addends{}, stored;
-    if (added != nullptr) addends = columns.load(added + row * hidden, i, open);
+    if (added != nullptr) addends = columns.load(added + row * hidden, i, whole);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       acc_t result = input_gradient(
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
       if (added != nullptr) result += static_cast<acc_t>(addends.data[j]);
       stored.data[j] = static_cast<scalar_t>(result);
     }
-    columns.store(grad_input + row * hidden, i, stored, l2);
+    columns.store(grad_input + row * hidden, i, stored);
   }
 }
 

@@ -36,45 +36,27 @@ WHOLE = "all"
 # What is taken out, and the texts that are replaced for it: (file, old, new).
 VARIANTS = {
     WHOLE: [],
-    "the kernel for few rows": [
-        (f"{FORWARD}.h", "rows <= few_rows && has_weight", "few_rows < 0"),
-        (f"{FORWARD}.h", "rows <= 16 * kFewRows && has_weight", "false"),
-    ],
-    "a warp for each of few short rows": [
-        (f"{FORWARD}.h", "rows <= 16 * kFewRows && has_weight", "false")
-    ],
-    "its sum with a known number of warps": [
-        (f"{FORWARD}.h", "block_sum<kThreads>(", "block_sum(")
-    ],
+    "the kernel for few rows": [(f"{FORWARD}.h", "if (rows <= 256 &&", "if (false &&")],
     "three vectors a thread": [
-        (f"{FORWARD}.h", "if (is_short && places", "if (false && places")
+        (f"{FORWARD}.h", "if (vectors <= 512 && threes)", "if (false)")
     ],
-    "three narrow vectors of short rows": [
-        (f"{FORWARD}.h", "if (vectors <= 48)", "if (false)")
-    ],
-    "six quarter vectors a thread": [
-        (f"{FORWARD}.h", "if (vectors <= LongQuarters::kVectors)", "if (false)")
-    ],
-    "six vectors a thread": [
-        (f"{FORWARD}.h", "if (vectors > LongRows::kVectors / 2 &&", "if (false &&")
+    "narrow vectors": [
+        (f"{FORWARD}.h", "if (narrow <= NarrowVectors::kVectors", "if (false")
     ],
     "the least number of blocks": [
         (f"{FORWARD}.h", "kWanted < kMost ? kWanted : kMost;", "1;")
     ],
-    "the weight before the sum": [
-        (f"{FORWARD}.h", "kAdds || kKeptBytes > (kAligned ? 64 : 48)", "true")
+    "fewer blocks for rows that begin anywhere": [
+        (f"{FORWARD}.h", "!kAligned ? Form::kBlocks / 2", "false ? 0")
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "std::min(kShortRowThreads, Form::kThreads)", "1"),
         (f"{BACKWARD}.cu", "(threads_of_row, kSharedThreads)", "(threads_of_row, 1)"),
     ],
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
-    "hints for stores": [("l2_cache.h", "keep == Keep::kResults", "false")],
-    "half and quarter vectors": [
-        (f"{FORWARD}.h", "if constexpr (kHalf > 1)", "if constexpr (false)"),
-        (f"{FORWARD}.h", "if constexpr (kQuarter > 1)", "if constexpr (false)"),
+    "whole vectors at the ends of rows": [
+        ("columns.h", "kAligned || (row > 0", "kAligned || (false")
     ],
-    "rows that are open": [("columns.h", "kAligned || (row > 0", "kAligned || (false")],
     "vectors of rows that begin anywhere": [
         ("columns.h", "kAligned || (row > 0", "kAligned || (false"),
         ("columns.h", "return is_inside_whole(i) &&", "return kAligned &&"),
@@ -90,7 +72,7 @@ VARIANTS = {
         )
     ],
     "the backward for few rows": [
-        (f"{BACKWARD}.cu", "rows <= kFewRows && hidden", "false && hidden")
+        (f"{BACKWARD}.cu", "rows <= 256 && vectors", "false && vectors")
     ],
     "the backward for short rows": [
         (f"{BACKWARD}.cu", "if (is_short) {", "if (false) {")
