@@ -64,7 +64,7 @@ def without_marks(path: Path, text: str) -> str:
         if line or not mark:
             lines.append(line)
     most = 3 if path.suffix == ".py" else 2  # line breaks in a row
-    return re.sub(r"\n{%d,}" % (most + 1), "\n" * most, "\n".join(lines))
+    return re.sub(rf"\n{{{most + 1},}}", "\n" * most, "\n".join(lines))
 
 
 def function_of(kind: str, operator: str) -> str:
@@ -88,7 +88,7 @@ def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
     own = {path: without_marks(path, text) for path, text in own.items()}
     shared = {path: without_marks(path, text) for path, text in shared.items()}
     init = Path("src", PACKAGE, "__init__.py")
-    text = shared[init].replace(f"{PACKAGE}.swiglu import", f"{PACKAGE}.{operator} import")
+    text = shared[init].replace(f"{PACKAGE}.swiglu", f"{PACKAGE}.{operator}")
     text = re.sub(r"\bswiglu\b", function_of(kind, operator), text)
     shared[init] = INIT.sub(r"\1  # noqa: F401 - ", text)
     return own, shared
@@ -136,8 +136,8 @@ def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
             places.append(f"  {place}, lines {marked[0]} to {marked[-1]}")
         words += [f"{place}:{n}" for n, line in lines if WORDS.match(line)]
     print("  python -m pip install --no-build-isolation -e .\n  python -m pytest")
-    computes = function_of(kind, KINDS[kind])
-    print(f"{function_of(kind, name)} still computes what {computes} of the starter does.")
+    mine, starters = function_of(kind, name), function_of(kind, KINDS[kind])
+    print(f"{mine} still computes what {starters} of the starter does.")
     print("Write your formula here:", *places, sep="\n")
     print(f"Describe it in words in {', '.join(words)}.")
 
@@ -164,7 +164,8 @@ def create(folder: Path, package: str, name: str, kind: str, options: set[str]) 
 
 def add(folder: Path, name: str, kind: str) -> None:
     """Write an operator of the starter, whatever yours look like, into a project."""
-    if not (inits := [*folder.glob("src/*/__init__.py"), *folder.glob("*/__init__.py")]):
+    inits = [*folder.glob("src/*/__init__.py"), *folder.glob("*/__init__.py")]
+    if not inits:
         sys.exit(f"new.py: --add needs a project, but {folder} is none")
     init, package = inits[0], inits[0].parent.name
     own, shared = template(kind, is_triton=not (folder / "csrc").is_dir())
@@ -174,9 +175,15 @@ def add(folder: Path, name: str, kind: str) -> None:
     names = {KINDS[kind]: name, PACKAGE: package, PACKAGE.upper(): package.upper()}
     own = {path: text for path, text in rename(own, names).items() if path not in texts}
     function, text = function_of(kind, name), init.read_text(encoding="utf-8")
-    text = text.replace("__all__ = [", f'__all__ = ["{function}", ', 1)
-    line = f"from {package}.{name} import {function}\n"
-    text = re.sub(rf"(?=^from {package}\.)", line, text, count=1, flags=re.MULTILINE)
+    names = re.findall(r'"(\w+)"', text.partition("__all__ = [")[2])
+    exported = ", ".join(f'"{name}"' for name in sorted([*names, function]))
+    text = re.sub(r"__all__ = \[[^]]*\]", f"__all__ = [{exported}]", text)
+    lines = re.findall(rf"^from {package}\..*\n", text, re.MULTILINE)
+    start = text.index(lines[0]) if lines else len(text)
+    for line in lines:
+        text = text.replace(line, "", 1)
+    lines = sorted([*lines, f"from {package}.{name} import {function}\n"])
+    text = text[:start] + "".join(lines) + text[start:]
     init.write_text(text, encoding="utf-8")
     print(f"Added {', '.join(sorted(path.as_posix() for path in own))}. Next:")
     write(folder, own, name, kind)

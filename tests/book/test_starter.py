@@ -20,6 +20,10 @@ STARTER = ROOT / "starter"
 # As names of other lengths: two packages and three operators.
 CPP = ("k", "soft_capping_of_scores", "swish")
 TRITON = ("kernels_of_ours", "relu")
+ADDED = {
+    "rows": "attention_weights",
+    "inplace": "decaying_mean",
+}  # to the project in C++
 spec = importlib.util.spec_from_file_location("new", STARTER / "new.py")
 new = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(new)
@@ -59,6 +63,10 @@ def refusal(*arguments, script: Path = STARTER / "new.py") -> str:
     return done.stderr
 
 
+def new_py(*arguments) -> str:
+    return run(STARTER / "new.py", *arguments, folder=STARTER)
+
+
 def install(project: Path, site: Path) -> None:
     """Install into a folder of its own, with the torch of this environment."""
     pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation")
@@ -72,12 +80,15 @@ def run_tests(project: Path, site: Path, *options: str) -> None:
 
 @pytest.fixture(scope="session")
 def projects(tmp_path_factory) -> Path:
-    """A project of each kind; the C++ one has grown an operator."""
+    """A project in each language, which have grown operators of other kinds."""
     folder = tmp_path_factory.mktemp("projects")
-    script = STARTER / "new.py"
-    run(script, folder / CPP[0], "--operator", CPP[1], folder=folder)
-    run("new.py", "--add", CPP[2], folder=folder / CPP[0])
-    run(script, folder / TRITON[0], "--operator", TRITON[1], "--triton", folder=folder)
+    cpp, in_triton = folder / CPP[0], folder / TRITON[0]
+    new_py(cpp, "--operator", CPP[1])
+    new_py(cpp, "--add", CPP[2])
+    for kind, operator in ADDED.items():
+        new_py(cpp, "--add", operator, "--kind", kind)
+    new_py(in_triton, "--operator", TRITON[1], "--triton")
+    new_py(in_triton, "--add", ADDED["rows"], "--kind", "rows")
     return folder
 
 
@@ -100,17 +111,23 @@ def files(folder: Path) -> list[Path]:
     return [folder / name for name in done.stdout.split()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1055), ("triton", 10, 450)]
-)
-def test_it_is_small(kind, most_files, most_lines):
-    found = files(STARTER / kind)
-    if kind == "cpp":
-        found.append(STARTER / "new.py")  # a project carries it
-    lines = {path: len(path.read_text().splitlines()) for path in found}
-    assert len(found) <= most_files
+# Files, lines, and lines of the longest file.
+SIZES = {
+    ("elementwise", False): (17, 900, 160),
+    ("rows", False): (18, 1300, 210),
+    ("inplace", False): (18, 1000, 210),
+    ("elementwise", True): (9, 450, 215),
+    ("rows", True): (9, 560, 280),
+}
+
+
+@pytest.mark.parametrize(("kind", "is_triton"), SIZES)
+def test_it_is_small(kind, is_triton):
+    most_files, most_lines, longest = SIZES[kind, is_triton]
+    own, shared = new.template(kind, is_triton)
+    lines = {path: text.count("\n") for path, text in (shared | own).items()}
+    assert len(lines) <= most_files
     assert sum(lines.values()) <= most_lines
-    longest = 160 if kind == "cpp" else 215
     assert not {path: n for path, n in lines.items() if n > longest}
 
 
@@ -120,8 +137,11 @@ def test_it_knows_nothing_of_the_rest():
         assert "opbook" not in text.lower(), path
 
 
+OPERATORS = [(CPP[1], ""), (CPP[2], CHEAP), *((name, "") for name in ADDED.values())]
+
+
 @pytest.mark.all
-@pytest.mark.parametrize(("operator", "which"), [(CPP[1], ""), (CPP[2], CHEAP)])
+@pytest.mark.parametrize(("operator", "which"), OPERATORS)
 def test_a_project_in_cpp_passes_its_tests(installed, operator, which):
     tests = f"tests/test_{operator}.py"
     run_tests(installed / CPP[0], installed / "site", tests, "-k", which)
@@ -153,21 +173,52 @@ def test_the_tests_of_a_project_notice_a_forgotten_tensor(
         run_tests(installed / CPP[0], site, *only)
 
 
-@pytest.mark.parametrize("kind", ["cpp", "triton"])
-def test_the_starter_itself_passes_its_tests(tmp_path, kind):
-    project = tmp_path / kind
-    for path in files(STARTER / kind):
-        copy = project / path.relative_to(STARTER / kind)
+@pytest.mark.parametrize("folder", ["cpp", "rows", "inplace", "triton", "triton_rows"])
+def test_the_starter_itself_passes_its_tests(tmp_path, folder):
+    places = {place: of for of, place in new.FOLDERS.items()}
+    own, shared = new.template(*places[folder])
+    for name, text in (shared | own).items():
+        copy = tmp_path / folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text())
-    install(project, tmp_path / "site")
-    run_tests(project, tmp_path / "site", "-k", CHEAP)
+        copy.write_text(text)
+    install(tmp_path / folder, tmp_path / "site")
+    run_tests(tmp_path / folder, tmp_path / "site", "-k", CHEAP)
 
 
-@pytest.mark.parametrize(("kind", "package"), [("cpp", CPP[0]), ("triton", TRITON[0])])
-def test_the_readme_names_new_py_where_it_is(projects, kind, package):
-    assert "new.py" not in (STARTER / kind / "README.md").read_text()
-    assert "`python new.py --add" in (projects / package / "README.md").read_text()
+def test_no_mark_of_the_guide_is_left(projects):
+    for package in (CPP[0], TRITON[0]):
+        for path, text in new.read(projects / package).items():
+            marks = set(re.findall(r"(?://|#) \[(/?\w+/?)\]", text))
+            assert marks <= {"math", "/math", "reference", "/reference"}, path
+
+
+def test_an_added_operator_does_not_copy_what_was_edited(tmp_path):
+    new_py(tmp_path / "mine", "--operator", "blend", "--flat")
+    kernel = tmp_path / "mine/csrc/blend.h"
+    kernel.write_text("edited")
+    said = new_py(tmp_path / "mine", "--add", "mean_", "--kind", "inplace")
+    assert "mean_ still computes what ema_update_ of the starter does" in said
+    said = new_py(tmp_path / "mine", "--add", "blend_again")
+    assert "blend_again still computes what swiglu of the starter does" in said
+    assert "[math]" in (tmp_path / "mine/csrc/blend_again.h").read_text()
+    assert kernel.read_text() == "edited"
+    init = (tmp_path / "mine/mine/__init__.py").read_text()
+    assert "from mine.mean import mean_\n" in init
+    assert "src" not in (tmp_path / "mine/pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("package", [CPP[0], TRITON[0]])
+def test_a_copy_is_clean(projects, package):
+    if not shutil.which("ruff"):
+        pytest.skip("ruff is not installed")
+    done = subprocess.run(
+        ["ruff", "check", "--isolated", "."],
+        cwd=projects / package,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_no_old_name_is_left(projects):
@@ -176,7 +227,9 @@ def test_no_old_name_is_left(projects):
         assert len(found) > 8
         for path in found:
             text = f"{path.relative_to(projects)}\n{path.read_text()}"
-            assert not re.search("starter|swiglu|opbook", text, re.IGNORECASE), path
+            assert not re.search(
+                "starter|swiglu|softmax_lse|ema_update|opbook", text, re.IGNORECASE
+            ), path
 
 
 @pytest.mark.all
@@ -228,14 +281,13 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
 def test_other_mistakes_are_refused(tmp_path):
     assert "is a module of Python" in refusal(tmp_path / "json", "--operator=softcap")
     assert "package and operator are both" in refusal(tmp_path / "q", "--operator=q")
-    assert "--add works in a project" in refusal("--add", "softcap")
-    for wrong in (
-        (),
-        ("--operator=a",),
-        (tmp_path / "b",),
-        (tmp_path / "b", "--add=c"),
-    ):
-        assert "give a folder and --operator NAME, or --add" in refusal(*wrong)
+    assert "--add needs a project" in refusal(tmp_path, "--add=softcap")
+    assert "no kind 'inplace' in Triton" in refusal(
+        tmp_path / "b", "--operator=softcap", "--triton", "--kind=inplace"
+    )
+    for wrong in ((), ("--operator=a",), (tmp_path / "b",)):
+        assert "required" in refusal(*wrong)
+    assert "not allowed with" in refusal(tmp_path / "b", "--add=c", "--operator=d")
     assert not [*tmp_path.iterdir()]
 
 
@@ -247,9 +299,7 @@ def test_what_exists_stays_as_it_is(projects, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     project = projects / CPP[0]
     for name in CPP[1:]:
-        assert "is taken" in refusal("--add", name, script=project / "new.py")
-    words = "only --add NAME works"
-    assert words in refusal(tmp_path / "q", "--operator=z", script=project / "new.py")
+        assert "is taken" in refusal(project, "--add", name)
 
 
 def test_it_says_which_lines_hold_the_formula(tmp_path):
@@ -291,8 +341,7 @@ def softcap(tmp_path) -> Path:
 
 def test_the_patch_leaves_nothing_of_the_old_arguments(softcap):
     for path, text in new.read(softcap).items():
-        if path.name != "new.py":
-            assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
+        assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
 
 
 @pytest.mark.all
@@ -304,6 +353,25 @@ def test_a_gpu_compiler_accepts_other_arguments(target, softcap, tmp_path):
 @one_of_each_compiler
 def test_a_gpu_compiler_accepts_it(target, tmp_path):
     compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["rows", "inplace"])
+def test_a_gpu_compiler_accepts_other_kinds(kind, target, tmp_path):
+    for place in ("cpp", kind):
+        csrc = STARTER / place / "csrc"
+        shutil.copytree(csrc, tmp_path / "csrc", dirs_exist_ok=True)
+    source = tmp_path / "csrc" / f"{new.KINDS[kind]}.cu"
+    try:
+        code = codeobjects.compile_kernel(source, target, tmp_path)
+    except codeobjects.ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert len(code.kernels) == {"rows": 16, "inplace": 8}[kind]
+    for kernel in code.kernels:
+        assert kernel.spill_bytes == 0 or "double" in kernel.name, kernel
+        if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
+            assert kernel.wide_loads >= 2, kernel
 
 
 def compiled(source: Path, target: str, folder: Path, loads: int) -> None:

@@ -26,6 +26,14 @@ struct Rows {
     }
     return data + offset;
   }
+
+  // Whether N neighbours in a row can always be read at once.
+  template <int N>
+  bool is_aligned() const {
+    bool result = reinterpret_cast<std::uintptr_t>(data) % (N * sizeof(T)) == 0;
+    for (const int64_t stride : strides) result = result && stride % N == 0;
+    return data == nullptr || (result && column_stride == 1);
+  }
 };
 
 // The columns that one thread computes: some at `begin`, and again after each `step`.
@@ -38,16 +46,11 @@ struct alignas(sizeof(T) * N) Together {
   T values[N];
 };
 
-// N neighbouring elements of a row, with one instruction where their place allows it.
+// N neighbouring elements of a row, which is aligned for them if N > 1.
 template <int N, typename T>
 STARTER_HOST_DEVICE Together<T, N> read(const T* row, int64_t column, int64_t stride) {
-  using All = Together<T, N>;
-  const T* place = row + column * stride;
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(place) % sizeof(All) == 0;
-  if (stride == 1 && is_aligned) return *reinterpret_cast<const All*>(place);
-  All result;
-  for (int i = 0; i < N; ++i) result.values[i] = place[i * stride];
-  return result;
+  if constexpr (N == 1) return {row[column * stride]};
+  return *reinterpret_cast<const Together<T, N>*>(row + column);
 }
 
 #if defined(STARTER_GPU)
@@ -66,8 +69,8 @@ struct RowLaunch {
   dim3 grid, block;
 };
 
-// `reads`: how many it takes to read a row. A short row gets as many threads, and shares
-// its block with others; a thread of a long row reads four times or more.
+// `reads`: how many it takes to read a row. A short row gets as many threads, and
+// shares its block with others; a thread of a long row reads four times or more.
 inline RowLaunch row_launch(int64_t rows, int64_t reads) {
   unsigned threads = 1;
   while (threads < kMinWarpSize && threads < reads) threads *= 2;

@@ -29,7 +29,9 @@ __global__ void __launch_bounds__(kMaxBlock)
 template <typename T>
 const char* launch_softmax_lse(const softmax_lse_args<T>& args, void* stream) {
   constexpr int kWidth = kVectorBytes / sizeof(T);
-  const bool wide = args.columns % kWidth == 0;
+  const bool wide = args.columns % kWidth == 0 &&
+                    args.scores.template is_aligned<kWidth>() &&
+                    args.mask.template is_aligned<kWidth>();
   const auto kernel = wide ? softmax_lse_kernel<kWidth, T> : softmax_lse_kernel<1, T>;
   const auto [grid, block] = row_launch(args.rows, args.columns / (wide ? kWidth : 1));
   kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(args);
@@ -40,7 +42,9 @@ template <typename T>
 const char* launch_softmax_lse_backward(const softmax_lse_backward_args<T>& args,
                                         void* stream) {
   constexpr int kWidth = kVectorBytes / sizeof(T);
-  const bool wide = args.columns % kWidth == 0;
+  const bool wide = args.columns % kWidth == 0 &&
+                    args.grad_probs.template is_aligned<kWidth>() &&
+                    args.probs.template is_aligned<kWidth>();
   const auto kernel =
       wide ? softmax_lse_backward_kernel<kWidth, T> : softmax_lse_backward_kernel<1, T>;
   const auto [grid, block] = row_launch(args.rows, args.columns / (wide ? kWidth : 1));

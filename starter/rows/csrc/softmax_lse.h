@@ -1,5 +1,5 @@
-// softmax_lse: softmax(scale * scores) of each row and the logarithm of its denominator,
-// the gradient, and the GPU kernels that compute them.
+// softmax_lse: softmax(scale * scores) of each row and the logarithm of its
+// denominator, the gradient, and the GPU kernels that compute them.
 #pragma once
 
 #include <limits>
@@ -30,8 +30,8 @@ struct softmax_lse_backward_args {
   compute_t<T> scale;
 };
 
-// [math] What is known of a part of a row: `largest`, which is finite whatever the scores
-// are, and the sum of exp(score - largest).
+// [math] What is known of a part of a row: `largest`, which is finite whatever the
+// scores are, and the sum of exp(score - largest).
 template <typename C>
 struct softmax_lse_state {
   C largest, sum;
@@ -49,15 +49,13 @@ STARTER_HOST_DEVICE softmax_lse_state<C> softmax_lse_merge(softmax_lse_state<C> 
 template <int N, typename T>
 STARTER_HOST_DEVICE Together<compute_t<T>, N> softmax_lse_read(
     const softmax_lse_args<T>& args, const T* row, const bool* mask, int64_t column) {
-  constexpr auto kMasked = -std::numeric_limits<compute_t<T>>::infinity();
-  Together<bool, N> kept;
-  if (mask) kept = read<N>(mask, column, args.mask.column_stride);
-  const auto score = read<N>(row, column, args.scores.column_stride);
+  const auto scores = read<N>(row, column, args.scores.column_stride);
   Together<compute_t<T>, N> x;
-  for (int i = 0; i < N; ++i) {
-    const bool is_masked = mask && !kept.values[i];
-    x.values[i] = is_masked ? kMasked : compute_t<T>(score.values[i]) * args.scale;
-  }
+  for (int i = 0; i < N; ++i) x.values[i] = compute_t<T>(scores.values[i]) * args.scale;
+  if (mask == nullptr) return x;
+  const auto kept = read<N>(mask, column, args.mask.column_stride);
+  constexpr auto kMasked = -std::numeric_limits<compute_t<T>>::infinity();
+  for (int i = 0; i < N; ++i) x.values[i] = kept.values[i] ? x.values[i] : kMasked;
   return x;
 }
 
@@ -66,7 +64,7 @@ STARTER_HOST_DEVICE softmax_lse_state<compute_t<T>> softmax_lse_part(
     const softmax_lse_args<T>& args, int64_t row, Share share) {
   using C = compute_t<T>;
   const T* scores = args.scores.at(row);
-  const bool* mask = args.mask.data ? args.mask.at(row) : nullptr;
+  const bool* mask = args.mask.at(row);
   softmax_lse_state<C> state = {std::numeric_limits<C>::lowest(), 0};
   for (int64_t c = share.begin; c < share.end; c += share.step) {
     const auto x = softmax_lse_read<N>(args, scores, mask, c);
@@ -89,7 +87,7 @@ STARTER_HOST_DEVICE void softmax_lse_write(const softmax_lse_args<T>& args, int6
                                            softmax_lse_state<compute_t<T>> state) {
   using C = compute_t<T>;
   const T* scores = args.scores.at(row);
-  const bool* mask = args.mask.data ? args.mask.at(row) : nullptr;
+  const bool* mask = args.mask.at(row);
   // The sum is 0 if all is masked. If it is infinite, NaN is right: so are inf - inf.
   const C factor = state.sum == 0 ? 0 : (1 + (state.sum - state.sum)) / state.sum;
   for (int64_t c = share.begin; c < share.end; c += share.step) {
@@ -103,7 +101,8 @@ STARTER_HOST_DEVICE void softmax_lse_write(const softmax_lse_args<T>& args, int6
   if (share.begin == 0) args.lse[row] = state.largest + std::log(state.sum);
 }
 
-// A probability of 0 passes nothing on, even of an infinite gradient: masked rows get 0.
+// A probability of 0 passes nothing on, even of an infinite gradient: masked rows get
+// 0.
 template <typename C>
 STARTER_HOST_DEVICE C softmax_lse_product(C grad, C prob) {
   return prob == 0 ? 0 : grad * prob;

@@ -1,4 +1,5 @@
-// starter::softmax_lse for PyTorch: schemas, checks, CPU kernels, calls of the launchers.
+// starter::softmax_lse for PyTorch: schemas, checks, CPU kernels, calls of the
+// launchers.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -18,7 +19,8 @@ using Sizes = decltype(std::declval<Tensor>().sizes());
 template <typename Compute>
 void for_each_row(int64_t rows, int64_t columns, Compute compute) {
   constexpr int64_t kElementsPerThread = 4096;  // fewer are not worth another thread
-  const int64_t rows_per_thread = kElementsPerThread / std::max<int64_t>(columns, 1) + 1;
+  const int64_t rows_per_thread =
+      kElementsPerThread / std::max<int64_t>(columns, 1) + 1;
   torch::stable::parallel_for(0, rows, rows_per_thread, [&](int64_t row, int64_t end) {
     for (; row < end; ++row) compute(row);
   });

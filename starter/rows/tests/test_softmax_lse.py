@@ -94,7 +94,9 @@ MASKS = [(), (1,), (16,), (4, 1), (4, 16), (3, 1, 1), (2, 1, 4, 16), (2, 1, 1, 1
 
 @pytest.mark.parametrize("shape", MASKS, ids=str)
 def test_a_mask_is_broadcast(device, shape):
-    check(torch.randn(2, 3, 4, 16, device=device), torch.rand(shape, device=device) < 0.5)
+    check(
+        torch.randn(2, 3, 4, 16, device=device), torch.rand(shape, device=device) < 0.5
+    )
 
 
 def test_a_masked_row_is_zero_whatever_gradient_arrives(device):
@@ -172,7 +174,9 @@ def test_opcheck(device):
     backward = torch.ops.starter.softmax_lse_backward
     for some in ((grad, lse), (None, lse), (grad, None), (None, None)):
         torch.library.opcheck(backward, (*some, probs, 0.5))
-    with pytest.raises(RuntimeError, match=r"expected grad_probs of shape \[3, 2, 40\]"):
+    with pytest.raises(
+        RuntimeError, match=r"expected grad_probs of shape \[3, 2, 40\]"
+    ):
         backward(grad[0], None, probs)
     with pytest.raises(RuntimeError, match=r"expected grad_lse of shape \[3, 2\]"):
         backward(None, lse[0], probs)
