@@ -51,6 +51,7 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "guide/9_other_arguments": "../howto/change_the_arguments.html",
     "howto/find_a_fault": "../trouble/find_a_fault.html",
     "trouble/errata": "../reference/errata.html",
     "howto/build_the_library": "configure_the_build.html",

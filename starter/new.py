@@ -12,6 +12,8 @@ The kinds of operators, by what an element of the result depends on:
 import argparse
 import keyword
 import re
+import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ FOLDERS = {
     ("elementwise", True): "triton",
     ("rows", True): "triton_rows",
 }
-COPIED = set(".cpp .cu .h .in .md .patch .py .toml .yml LICENSE .gitignore".split())
+COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
 NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
 RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
     "aten at c10 prim prims std torch triton pytest asm catch delete do enum extern"
@@ -37,7 +39,9 @@ RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
 CODE = {".cpp", ".cu", ".h", ".py"}
 FORMULA = re.compile(r"(#|//) \[/?(math|reference)\]")
 GUIDE = re.compile(r"(#|//) \[/?(?!math\]|/?reference\])\w+/?\] ?")  # marks its pages
-WORDS = re.compile(r'// \w+: |    """Compute `|.*\bIt computes\s*(`|$)')  # in words
+WORDS = re.compile(
+    r'// \w+: |    """Compute `|.*\bIt (?:computes|writes)\s*(`|$)'
+)  # in words
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*')  # strings and comments
 INIT = re.compile(r"^(import torch|from \w+ import _C)  # ", re.MULTILINE)
 Texts = dict[Path, str]
@@ -72,6 +76,11 @@ def function_of(kind: str, operator: str) -> str:
     return operator + "_" * (kind == "inplace")
 
 
+def sections(markdown: str) -> dict[str, str]:
+    """Split a text at its headings."""
+    return {part.partition("\n")[0]: part for part in markdown.split("\n## ")}
+
+
 def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
     """Return the files of an operator as they are here, and those of its project."""
     if (kind, is_triton) not in FOLDERS:
@@ -82,9 +91,8 @@ def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
     shared = {path: text for path, text in shared.items() if path not in own}
     if kind != "elementwise":
         own = read(HERE / FOLDERS[kind, is_triton])
-        head = own.pop(readme)
-        shared[readme] = head + shared[readme][shared[readme].index("\n## ") :]
-        shared[readme] = shared[readme].replace("swiglu", operator)
+        parts = sections(shared[readme]) | sections(own.pop(readme))
+        shared[readme] = "\n## ".join(parts.values()).replace("swiglu", operator)
     own = {path: without_marks(path, text) for path, text in own.items()}
     shared = {path: without_marks(path, text) for path, text in shared.items()}
     init = Path("src", PACKAGE, "__init__.py")
@@ -97,8 +105,11 @@ def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
 def flatten(texts: Texts) -> Texts:
     """Move the package from src/ to the project's own folder."""
     where, what = 'where = ["src"]', f'include = ["{PACKAGE}*"]'
-    texts = {p: t.replace(where, what).replace("src/", "") for p, t in texts.items()}
-    return {Path(str(path).removeprefix("src/")): texts[path] for path in texts}
+    flat = partial(re.compile(r"\bsrc/").sub, "")  # not csrc/
+    return {
+        Path(flat(path.as_posix())): flat(text.replace(where, what))
+        for path, text in texts.items()
+    }
 
 
 def rename(texts: Texts, names: dict[str, str]) -> Texts:
@@ -127,10 +138,15 @@ def check_name(what: str, name: str, texts: Texts) -> None:
 
 def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
     """Write the files, and say what to do with them."""
-    places, words = [], []
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
+    if shutil.which("ruff"):  # names of other lengths: lines may be broken elsewhere
+        code = [str(path) for path in texts if path.suffix == ".py"]
+        subprocess.run(["ruff", "format", "-q", *code], cwd=folder, check=False)
+    places, words = [], []
+    for path in texts:
+        text = (folder / path).read_text(encoding="utf-8")
         place, lines = path.as_posix(), [*enumerate(text.split("\n"), 1)]
         if marked := [n for n, line in lines if FORMULA.match(line)]:
             places.append(f"  {place}, lines {marked[0]} to {marked[-1]}")
@@ -158,8 +174,6 @@ def create(folder: Path, package: str, name: str, kind: str, options: set[str]) 
     print(f"Made the package {package} with the operator {name}. Next:")
     print(f"  cd {folder}")
     write(folder, rename(texts, names), name, kind)
-    if kind == "elementwise" and "triton" not in options:
-        print("For other arguments, read softcap.patch in the starter.")
 
 
 def add(folder: Path, name: str, kind: str) -> None:

@@ -20,10 +20,7 @@ STARTER = ROOT / "starter"
 # As names of other lengths: two packages and three operators.
 CPP = ("k", "soft_capping_of_scores", "swish")
 TRITON = ("kernels_of_ours", "relu")
-ADDED = {
-    "rows": "attention_weights",
-    "inplace": "decaying_mean",
-}  # to the project in C++
+ADDED = {"rows": "attention_weights", "inplace": "decaying_mean"}  # other kinds
 spec = importlib.util.spec_from_file_location("new", STARTER / "new.py")
 new = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(new)
@@ -114,11 +111,13 @@ def files(folder: Path) -> list[Path]:
 # Files, lines, and lines of the longest file.
 SIZES = {
     ("elementwise", False): (17, 900, 160),
-    ("rows", False): (18, 1300, 210),
-    ("inplace", False): (18, 1000, 210),
+    ("rows", False): (18, 1220, 210),
+    ("inplace", False): (18, 980, 210),
     ("elementwise", True): (9, 450, 215),
     ("rows", True): (9, 560, 280),
 }
+# Files and lines of a further operator of a kind that the project has already.
+FURTHER = {"elementwise": (5, 485), "rows": (5, 645), "inplace": (5, 455)}
 
 
 @pytest.mark.parametrize(("kind", "is_triton"), SIZES)
@@ -129,6 +128,19 @@ def test_it_is_small(kind, is_triton):
     assert len(lines) <= most_files
     assert sum(lines.values()) <= most_lines
     assert not {path: n for path, n in lines.items() if n > longest}
+
+
+@pytest.mark.parametrize("kind", FURTHER)
+def test_a_further_operator_is_small(tmp_path, kind):
+    new_py(tmp_path / "mine", "--operator", "blend", "--kind", kind)
+    before = new.read(tmp_path / "mine")
+    new_py(tmp_path / "mine", "--add", "blend_again", "--kind", kind)
+    added = [
+        text for path, text in new.read(tmp_path / "mine").items() if path not in before
+    ]
+    most_files, most_lines = FURTHER[kind]
+    assert len(added) <= most_files
+    assert sum(text.count("\n") for text in added) <= most_lines
 
 
 def test_it_knows_nothing_of_the_rest():
@@ -207,18 +219,32 @@ def test_an_added_operator_does_not_copy_what_was_edited(tmp_path):
     assert "src" not in (tmp_path / "mine/pyproject.toml").read_text()
 
 
+FLAT = [("rows",), ("inplace",), ("rows", "--triton")]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("kind", FLAT, ids=" ".join)
+def test_a_flat_project_passes_its_tests(tmp_path, kind):
+    project = tmp_path / "kernels_of_ours"
+    new_py(project, "--operator", "mean", "--flat", "--kind", *kind)
+    if "--triton" not in kind:
+        run("setup.py", "-q", "build_ext", "--inplace", folder=project)
+    run_tests(project, project, "-k", CHEAP)
+
+
 @pytest.mark.parametrize("package", [CPP[0], TRITON[0]])
 def test_a_copy_is_clean(projects, package):
     if not shutil.which("ruff"):
         pytest.skip("ruff is not installed")
-    done = subprocess.run(
-        ["ruff", "check", "--isolated", "."],
-        cwd=projects / package,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    for command in ("check", "format --check"):
+        done = subprocess.run(
+            ["ruff", *command.split(), "--isolated", "."],
+            cwd=projects / package,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
 
 
 def test_no_old_name_is_left(projects):
@@ -326,30 +352,6 @@ def test_it_says_which_lines_describe_the_formula(tmp_path, kind):
     assert found == {path.as_posix() for path, text in texts if formula in text}
 
 
-@pytest.fixture
-def softcap(tmp_path) -> Path:
-    """A project whose operator has other arguments."""
-    if not shutil.which("patch"):
-        pytest.skip("patch is not installed")
-    options = ("--operator", "softcap")
-    run(STARTER / "new.py", "mysoftcap", *options, folder=tmp_path)
-    with (STARTER / "softcap.patch").open() as patch:
-        command = ["patch", "-p1", "--fuzz=0"]
-        subprocess.run(command, cwd=tmp_path / "mysoftcap", stdin=patch, check=True)
-    return tmp_path / "mysoftcap"
-
-
-def test_the_patch_leaves_nothing_of_the_old_arguments(softcap):
-    for path, text in new.read(softcap).items():
-        assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_gpu_compiler_accepts_other_arguments(target, softcap, tmp_path):
-    compiled(softcap / "csrc" / "softcap.cu", target, tmp_path, loads=1)
-
-
 @one_of_each_compiler
 def test_a_gpu_compiler_accepts_it(target, tmp_path):
     compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
@@ -369,8 +371,8 @@ def test_a_gpu_compiler_accepts_other_kinds(kind, target, tmp_path):
         pytest.skip(str(missing))
     assert len(code.kernels) == {"rows": 16, "inplace": 8}[kind]
     for kernel in code.kernels:
-        assert kernel.spill_bytes == 0 or "double" in kernel.name, kernel
-        if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
+        assert kernel.spill_bytes == 0, kernel
+        if re.search("<(8|4), ", kernel.name):
             assert kernel.wide_loads >= 2, kernel
 
 
@@ -385,44 +387,6 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
         assert kernel.spill_bytes == 0, kernel
         if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
             assert kernel.wide_loads == loads + ("backward" in kernel.name), kernel
-
-
-@pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
-@pytest.mark.parametrize("operator", ["softcap", "squared_relu"])
-def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operator):
-    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
-    (rename,) = re.findall(r"\$ (sed 's/mysoftcap/.+')", page)
-    rename = rename.replace("squash", operator)
-    run(STARTER / "new.py", "attn", "--operator", operator, folder=tmp_path)
-    command = f"{rename} {STARTER / 'softcap.patch'} | patch -p1 --fuzz=0"
-    subprocess.run(["bash", "-c", command], cwd=tmp_path / "attn", check=True)
-    kernels = (tmp_path / f"attn/csrc/{operator}.h").read_text()
-    assert not re.search(r"\bup\b", kernels)
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory) -> Path:
-    """A project whose arguments have the names that the page's command gives them."""
-    folder = tmp_path_factory.mktemp("renamed")
-    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
-    commands = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
-    run(STARTER / "new.py", "pairs", "--operator", "pair", folder=folder)
-    assert len(commands) == 4
-    for command in commands:
-        subprocess.run(["bash", "-c", command], cwd=folder, check=True)
-    return folder / "pairs"
-
-
-@pytest.mark.all
-def test_a_project_with_other_names_of_arguments_passes_its_tests(pairs, tmp_path):
-    install(pairs, tmp_path / "site")
-    run_tests(pairs, tmp_path / "site", "-k", CHEAP)
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_a_gpu_compiler_accepts_other_names_of_arguments(target, pairs, tmp_path):
-    compiled(pairs / "csrc" / "pair.cu", target, tmp_path, loads=2)
 
 
 def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):

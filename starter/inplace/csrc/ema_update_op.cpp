@@ -1,8 +1,4 @@
 // starter::ema_update_ for PyTorch: schema, checks, CPU kernel, call of the launcher.
-#include <algorithm>
-#include <array>
-#include <vector>
-
 #include "ema_update.h"
 #include "tensors.h"
 
@@ -36,52 +32,6 @@ struct Gpu : GpuOf {
 };
 #endif
 
-// Describes the elements of both tensors, with as few dimensions as it can.
-Places places_of(const Tensor& state, const Tensor& x) {
-  std::vector<std::array<int64_t, 3>> dims;  // stride of state, size, stride of x
-  for (int64_t d = 0; d < state.dim(); ++d) {
-    if (state.size(d) == 1) continue;
-    dims.push_back({state.stride(d), state.size(d), x.stride(d)});
-  }
-  std::sort(dims.rbegin(), dims.rend());
-  Places places;
-  for (const auto& [written, size, read] : dims) {
-    const int before = places.dims - 1;
-    if (before >= 0 && places.written[before] == size * written &&
-        places.read[before] == size * read) {
-      places.sizes[before] *= size;  // one stride describes both dimensions
-      places.written[before] = written;
-      places.read[before] = read;
-      continue;
-    }
-    STARTER_CHECK(places.dims < Places::kDims, kName, "the strides of state and x are ",
-                  "too irregular; make them contiguous first");
-    places.sizes[places.dims] = size;
-    places.written[places.dims] = written;
-    places.read[places.dims++] = read;
-  }
-  return places;
-}
-
-// A write must not change what is still to be read or written.
-void check_overlap(const Tensor& state, const Tensor& x, const Places& places) {
-  STARTER_CHECK(!overlaps_itself(places), kName, "several elements of state, of shape ",
-                shape_of(state), ", are the same memory; clone() it first");
-  const auto size = static_cast<int64_t>(state.element_size());
-  const int64_t distance =
-      static_cast<char*>(x.data_ptr()) - static_cast<char*>(state.data_ptr());
-  const int dims = places.dims;
-  const bool is_apart = distance > reach(dims, places.sizes, places.written) * size ||
-                        -distance > reach(dims, places.sizes, places.read) * size;
-  const bool same_strides =
-      std::equal(places.written, places.written + dims, places.read);
-  const bool is_state = same_strides && distance == 0;  // each element reads its own
-  const bool is_between =
-      same_strides && distance % size == 0 && !has_distance(places, distance / size);
-  STARTER_CHECK(is_apart || is_state || is_between, kName,
-                "x and state overlap in memory; clone() x first");
-}
-
 template <typename Device>
 void ema_update(const Tensor& state, const Tensor& x, double decay) {
   check_like(kName, "x", x, state);
@@ -91,10 +41,21 @@ void ema_update(const Tensor& state, const Tensor& x, double decay) {
   with_type_of(kName, "state", state, [&](auto zero) {
     using T = decltype(zero);
     if (state.numel() == 0) return;
-    const Places places = places_of(state, x);
-    check_overlap(state, x, places);
-    const T* read = data_of<T>(x);
-    device.ema_update(data_of<T>(state), read, places, state.numel(), decay);
+    T *written = data_of<T>(state), *read = data_of<T>(x);
+    const Places places = places_of(state.dim(), state.sizes().data(),
+                                    state.strides().data(), x.strides().data());
+    STARTER_CHECK(places.dims <= Places::kDims, kName,
+                  "the strides of state and x are ",
+                  "too irregular; make them contiguous first");
+    STARTER_CHECK(!overlaps_itself(places), kName,
+                  "several elements of state, of shape ", shape_of(state),
+                  ", are the same memory; clone() it first");
+    const auto distance =
+        reinterpret_cast<char*>(read) - reinterpret_cast<char*>(written);
+    STARTER_CHECK(!overlap(places, distance, sizeof(T)), kName,
+                  "x and state overlap in memory; clone() x first");
+    device.ema_update(written, static_cast<const T*>(read), places, state.numel(),
+                      decay);
   });
 }
 

@@ -53,43 +53,27 @@ STARTER_HOST_DEVICE Together<T, N> read(const T* row, int64_t column, int64_t st
   return *reinterpret_cast<const Together<T, N>*>(row + column);
 }
 
+// Rounds N neighbouring elements, and writes them to where they are aligned.
+template <typename T, typename C, int N>
+STARTER_HOST_DEVICE void write(T* place, Together<C, N> wide) {
+  Together<T, N> rounded;
+  for (int i = 0; i < N; ++i) rounded.values[i] = static_cast<T>(wide.values[i]);
+  *reinterpret_cast<Together<T, N>*>(place) = rounded;
+}
+
+// For one row or more, and a CUDA or HIP stream: returns null, or why it failed.
+template <typename Args>
+const char* launch_rows(const Args& args, void* stream);
+
 #if defined(STARTER_GPU)
-// Lanes that run together: 64 on AMD's gfx9 chips, such as the MI300, and else 32. The
-// host's pass does not know the chip, so only code of the GPU may use it.
-#if defined(__HIP__) && defined(__GFX9__)
+// Lanes that run together; only code of the GPU may use it, as the host's pass does not
+// know the chip.
+#if defined(__HIP__) && defined(__GFX9__)  // such as the MI300
 constexpr int kWarpSize = 64;
 #else
 constexpr int kWarpSize = 32;
 #endif
-constexpr int kMinWarpSize = 32;
-constexpr int kMaxBlock = 512;  // threads
-
-// The threads along x share a row, and those along y have rows of their own.
-struct RowLaunch {
-  dim3 grid, block;
-};
-
-// `reads`: how many it takes to read a row. A short row gets as many threads, and
-// shares its block with others; a thread of a long row reads four times or more.
-inline RowLaunch row_launch(int64_t rows, int64_t reads) {
-  unsigned threads = 1;
-  while (threads < kMinWarpSize && threads < reads) threads *= 2;
-  while (threads < kMaxBlock && threads * 4 < reads) threads *= 2;
-  const unsigned rows_per_block = threads < 256 ? 256 / threads : 1;
-  const auto blocks = static_cast<unsigned>(blocks_for(rows, rows_per_block));
-  return {dim3(blocks), dim3(threads, rows_per_block)};
-}
-
-// The row of a thread. In the last block it may not exist: the thread then has no
-// columns, but takes part in every exchange.
-__device__ inline int64_t row_of_thread() {
-  return blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
-}
-
-template <int N>
-__device__ Share share_of_thread(bool has_row, int64_t columns) {
-  return {int64_t{threadIdx.x} * N, has_row ? columns : 0, int64_t{blockDim.x} * N};
-}
+constexpr int kMinWarpSize = 32, kMaxBlock = 512;  // threads
 
 // What the lane whose number differs in the bits of `mask` has: any plain struct.
 template <typename T>
@@ -109,8 +93,7 @@ __device__ T shuffle_xor(T value, int mask) {
   return __builtin_bit_cast(T, words);
 }
 
-// Each of `lanes` neighbours, a power of two, gets all their values merged, in the same
-// order and so with the same rounding.
+// Each of `lanes` neighbours, a power of two, gets all values merged in the same order.
 template <typename T, typename Merge>
 __device__ T reduce_lanes(T value, int lanes, Merge merge) {
   for (int bit = 1; bit < lanes; bit *= 2) {
@@ -133,6 +116,34 @@ __device__ T reduce_row(T value, Merge merge) {
   if (threadIdx.x % kWarpSize == 0) of_row[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   return reduce_lanes(of_row[threadIdx.x % warps], warps, merge);
+}
+
+// Merges what the threads of a row have found, and writes the row's results. In the
+// last block, a row may not exist: its threads have no columns, but take part.
+template <int N, typename Args>
+__global__ void __launch_bounds__(kMaxBlock) row_kernel(Args args) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t end = row < args.rows ? args.columns : 0;
+  const Share share = {int64_t{threadIdx.x} * N, end, int64_t{blockDim.x} * N};
+  const auto all = reduce_row(args.template part<N>(row, share), Args::merge);
+  if (row < args.rows) args.template write<N>(row, share, all);
+}
+
+// The threads along x share a row, and those along y have rows of their own. A short
+// row gets a thread for each read; a thread of a long row reads four times or more.
+template <typename Args>
+const char* launch_rows(const Args& args, void* stream) {
+  constexpr int kWidth = kVectorBytes / sizeof(typename Args::Element);
+  const bool wide = args.columns % kWidth == 0 && args.template is_aligned<kWidth>();
+  const int64_t reads = args.columns / (wide ? kWidth : 1);
+  unsigned threads = 1;
+  while (threads < kMinWarpSize && threads < reads) threads *= 2;
+  while (threads < kMaxBlock && threads * 4 < reads) threads *= 2;
+  const unsigned rows = threads < 256 ? 256 / threads : 1;
+  const auto blocks = static_cast<unsigned>(blocks_for(args.rows, rows));
+  const auto kernel = wide ? row_kernel<kWidth, Args> : row_kernel<1, Args>;
+  kernel<<<blocks, dim3(threads, rows), 0, static_cast<cudaStream_t>(stream)>>>(args);
+  return launch_error();
 }
 #endif
 

@@ -1,8 +1,6 @@
-// starter::softmax_lse for PyTorch: schemas, checks, CPU kernels, calls of the
-// launchers.
+// starter::softmax_lse for PyTorch: schemas, checks, calls for each device.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -15,47 +13,29 @@ namespace {
 constexpr auto kName = "starter::softmax_lse";
 using Sizes = decltype(std::declval<Tensor>().sizes());
 
-// Calls `compute(row)` for each row, on several threads of the CPU.
-template <typename Compute>
-void for_each_row(int64_t rows, int64_t columns, Compute compute) {
-  constexpr int64_t kElementsPerThread = 4096;  // fewer are not worth another thread
-  const int64_t rows_per_thread =
-      kElementsPerThread / std::max<int64_t>(columns, 1) + 1;
-  torch::stable::parallel_for(0, rows, rows_per_thread, [&](int64_t row, int64_t end) {
-    for (; row < end; ++row) compute(row);
-  });
-}
-
-// Merges `of_part` of 1024 columns at a time: a long sum in fp32 would lose digits.
-template <typename OfPart, typename Merge>
-auto reduce_columns(int64_t columns, OfPart of_part, Merge merge) {
-  auto result = of_part(Share{0, std::min<int64_t>(1024, columns), 1});
-  for (int64_t begin = 1024; begin < columns; begin += 1024) {
-    result = merge(result, of_part(Share{begin, std::min(begin + 1024, columns), 1}));
-  }
-  return result;
-}
-
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  template <typename T>
-  void operator()(const softmax_lse_args<T>& args) const {
-    for_each_row(args.rows, args.columns, [&](int64_t row) {
-      const auto part = [&](Share of) { return softmax_lse_part<1>(args, row, of); };
-      const auto all =
-          reduce_columns(args.columns, part, softmax_lse_merge<compute_t<T>>);
-      softmax_lse_write<1>(args, row, {0, args.columns, 1}, all);
-    });
+  // Merges 1024 columns at a time, because a long sum in fp32 would lose digits.
+  template <typename Args>
+  static void compute(const Args& args, int64_t row) {
+    auto all =
+        args.template part<1>(row, {0, std::min<int64_t>(1024, args.columns), 1});
+    for (int64_t begin = 1024; begin < args.columns; begin += 1024) {
+      const Share share = {begin, std::min(begin + 1024, args.columns), 1};
+      all = Args::merge(all, args.template part<1>(row, share));
+    }
+    args.template write<1>(row, {0, args.columns, 1}, all);
   }
 
-  template <typename T>
-  void operator()(const softmax_lse_backward_args<T>& args) const {
-    for_each_row(args.rows, args.columns, [&](int64_t row) {
-      const auto part = [&](Share of) { return softmax_lse_dot<1>(args, row, of); };
-      const auto dot = reduce_columns(args.columns, part, std::plus<>());
-      softmax_lse_write_gradient<1>(args, row, {0, args.columns, 1}, dot);
-    });
+  template <typename Args>
+  void operator()(const Args& args) const {
+    const int64_t columns = std::max<int64_t>(args.columns, 1);
+    const int64_t rows_per_thread = 4096 / columns + 1;  // of fewer elements, no gain
+    torch::stable::parallel_for(0, args.rows, rows_per_thread,
+                                [&](int64_t row, int64_t end) {
+                                  for (; row < end; ++row) compute(args, row);
+                                });
   }
 };
 
@@ -63,14 +43,9 @@ struct Cpu {
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
-  template <typename T>
-  void operator()(const softmax_lse_args<T>& args) const {
-    check_launch(kName, launch_softmax_lse(args, stream));
-  }
-
-  template <typename T>
-  void operator()(const softmax_lse_backward_args<T>& args) const {
-    check_launch(kName, launch_softmax_lse_backward(args, stream));
+  template <typename Args>
+  void operator()(const Args& args) const {
+    check_launch(kName, launch_rows(args, stream));
   }
 };
 #endif
