@@ -170,15 +170,19 @@ def test_gradients(gpu, count, needed):
 
 # Columns: parts of a warp, whole ones, rows that share a block or have one, and loops.
 @pytest.mark.parametrize("columns", [1, 3, 8, 24, 64, 129, 264, 1032, 2100])
+@pytest.mark.parametrize("padding", [1, 8])  # 1: not every row is aligned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows(kernels_of, dtype, columns, warp_size):
+def test_rows(kernels_of, dtype, padding, columns, warp_size):
     rows, order = 37 if columns < 200 else 3, ["ascending", "random"][columns % 2]
-    scores = torch.randn(rows, columns + 8, dtype=dtype)[:, :columns]
-    kept = torch.rand(1, columns + 8)[:, :columns] < 0.6
+    scores = torch.randn(rows, columns + padding, dtype=dtype)[:, :columns]
+    kept = torch.rand(1, columns) < 0.6
     for mask in (None, kept, kept & (torch.arange(rows) > 0)[:, None]):
         probs = not_written(rows, columns, dtype=dtype)
         lse = not_written(rows, dtype=sum_dtype(dtype))
-        strides = columns + 8, 0 if mask is None or len(mask) == 1 else mask.stride(0)
+        strides = (
+            columns + padding,
+            0 if mask is None or len(mask) == 1 else mask.stride(0),
+        )
         arguments = scores, mask, probs, lse, rows, columns, *strides
         kernels_of("rows", warp_size).launch("launch_plain", *arguments, order=order)
         x = scores.double() * 0.5

@@ -110,9 +110,9 @@ def files(folder: Path) -> list[Path]:
 
 # Files, lines, and lines of the longest file.
 SIZES = {
-    ("elementwise", False): (17, 900, 160),
-    ("rows", False): (18, 1220, 210),
-    ("inplace", False): (18, 980, 210),
+    ("elementwise", False): (17, 905, 160),
+    ("rows", False): (18, 1225, 210),
+    ("inplace", False): (18, 985, 210),
     ("elementwise", True): (9, 450, 215),
     ("rows", True): (9, 560, 280),
 }

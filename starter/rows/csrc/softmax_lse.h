@@ -52,6 +52,7 @@ struct softmax_lse_args {
     return x;
   }
 
+  // What is known of a share of a row.
   template <int N>
   STARTER_HOST_DEVICE State part(int64_t row, Share share) const {
     const T* score = scores.at(row);

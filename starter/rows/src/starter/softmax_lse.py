@@ -91,8 +91,6 @@ def _save_probs(ctx, inputs, output):
 
 def _backward(ctx, grad_probs, grad_lse):
     (probs,) = ctx.saved_tensors
-    if grad_probs is None and grad_lse is None:
-        return None, None, None
     if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
         return gradient(grad_probs, grad_lse, probs, ctx.scale), None, None
     kernel = torch.ops.starter.softmax_lse_backward
