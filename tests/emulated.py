@@ -29,7 +29,6 @@ CXX_NAMES = {
     torch.bfloat16: "c10::BFloat16",
     torch.float32: "float",
     torch.float64: "double",
-    torch.bool: "bool",
 }
 # Of input and weight. The other half type has no code of its own.
 FEW = ("c10::Half, c10::Half", "c10::Half, float", "float, float", "double, double")

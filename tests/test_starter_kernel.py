@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import emulated
 from gpu import needs_emulator
 from operands import not_written, sum_dtype
 
@@ -83,6 +84,7 @@ KINDS = {
     "rows": ("rows", "softmax_lse", ROWS),
     "inplace": ("inplace", "ema_update", INPLACE),
 }
+emulated.CXX_NAMES[torch.bool] = "bool"  # of a mask, which no other kernel has
 DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 COUNTS = [1, 7, 8, 9, 2047, 2048, 2050]  # of vectors with and without a tail
 

@@ -51,6 +51,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 @triton.jit
 def load(place, mask):
+    """Load elements in the type to compute in, 0 where the mask is False."""
     x = tl.load(place, mask=mask, other=0.0)
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
@@ -58,6 +59,7 @@ def load(place, mask):
 # [math] of one row: for the kernels, and of the gradient in PyTorch's operators
 @triton.jit
 def softmax_lse_load(row, mask, m_column, column, columns, SCALE: tl.constexpr):
+    """Load scores, those that are masked as minus infinity."""
     kept = column < columns
     x = load(row + column, kept) * SCALE
     if mask is not None:
@@ -70,6 +72,7 @@ def softmax_lse_kernel(
     scores, s_stride, mask, m_stride, m_column, probs, lse, columns,
     SCALE: tl.constexpr, LARGEST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute one row, in turns of BLOCK columns."""
     row = tl.program_id(0).to(tl.int64)
     scores += row * s_stride
     if mask is not None:
@@ -95,7 +98,8 @@ def softmax_lse_kernel(
 
 
 @triton.jit
-def softmax_lse_product(grad, prob):  # a probability of 0 passes nothing on
+def softmax_lse_product(grad, prob):
+    """Multiply; a probability of 0 passes nothing on, even of infinity."""
     return tl.where(prob == 0, 0.0, grad * prob)
 
 
@@ -104,6 +108,7 @@ def softmax_lse_backward_kernel(
     grad_probs, g_stride, grad_lse, probs, p_stride, result, columns,
     SCALE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradient of one row."""
     row = tl.program_id(0).to(tl.int64)
     probs += row * p_stride
     same = load(probs, False) * 0  # 0 in the type to compute in
