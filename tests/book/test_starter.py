@@ -164,6 +164,16 @@ def test_a_project_in_triton_passes_its_tests(installed):
     run_tests(installed / TRITON[0], installed / "site")
 
 
+@pytest.mark.all
+def test_the_timing_script_prints_a_table(installed):
+    names = (f"k:{CPP[2]}", f"k.{CPP[2]}:composite", "20x30", "20x30", "0.5")
+    paths = {"PYTHONPATH": str(installed / "site")}
+    said = run(STARTER / "timing.py", *names, folder=installed, **paths)
+    for word in ("operator", "pytorch", "torch.compile(pytorch)", "bfloat16 on c"):
+        assert word in said
+    assert len(re.findall(r"\|\s+\d+\.?\d*\s", said)) >= 4
+
+
 FORGOTTEN = [  # of one tensor alone
     ("forward_mode", "_has_tangent(gate, up)", "_has_tangent(up)"),
     ("forward_mode", "_has_tangent(gate, up)", "_has_tangent(gate)"),
