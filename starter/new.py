@@ -143,7 +143,8 @@ def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
         (folder / path).write_text(text, encoding="utf-8")
     if shutil.which("ruff"):  # names of other lengths: lines may be broken elsewhere
         code = [str(path) for path in texts if path.suffix == ".py"]
-        subprocess.run(["ruff", "format", "-q", *code], cwd=folder, check=False)
+        ruff = ("ruff", "format", "--quiet", "--no-cache")
+        subprocess.run([*ruff, *code], cwd=folder, check=False)
     places, words = [], []
     for path in texts:
         text = (folder / path).read_text(encoding="utf-8")

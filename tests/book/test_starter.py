@@ -257,6 +257,13 @@ def test_a_copy_is_clean(projects, package):
         assert done.returncode == 0, done.stdout
 
 
+def test_a_copy_has_the_files_of_the_starter_alone(tmp_path):
+    new_py(tmp_path / "mine", "--operator", "blend")
+    found = {path for path in (tmp_path / "mine").rglob("*") if path.is_file()}
+    own, shared = new.template("elementwise", False)
+    assert len(found) == len(own | shared)
+
+
 def test_no_old_name_is_left(projects):
     for package in (CPP[0], TRITON[0]):
         found = [projects / package / path for path in new.read(projects / package)]
