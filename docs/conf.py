@@ -111,6 +111,8 @@ sphinx_gallery_conf = {
     # Its two pages load scripts from other hosts.
     "write_computation_times": False,
 }
+# `minigallery` warns that it knows no backreferences. It is given files.
+suppress_warnings = ["sphinx_gallery.config"]
 
 
 def copy_notebooks() -> None:

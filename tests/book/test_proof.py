@@ -661,6 +661,7 @@ def test_a_commands_imports_are_inputs_by_their_meaning(book, command):
     book.page(run_block("console", f"$ {command}"))
     book.prove()
     module.write_text(f"# A comment.\n{module.read_text()}")
+    book.write("src/beside.py", "# An import looks through the whole folder.\n")
     assert book.prove("--list") == ""
     book.write("src/data.txt", "one \n")
     assert book.prove("--list") == "stale page:index: src/data.txt\n"
