@@ -51,6 +51,7 @@ else:
 
 # DEBUG=1: for a debugger, which needs line numbers and variables.
 optimize = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3"]
+exact = ["-fno-trapping-math"]  # vectors of comparisons, which change no value
 hide = "-fvisibility=hidden"  # nvcc hands it to the C++ compiler
 hide = hide if torch.version.hip else f"-Xcompiler={hide}"  # [gpu/]
 extension = make(
@@ -59,7 +60,7 @@ extension = make(
     depends=glob("csrc/*.h"),
     define_macros=macros,
     extra_compile_args={
-        "cxx": ["-g0", *optimize, "-std=c++20", "-fvisibility=hidden"],
+        "cxx": ["-g0", *optimize, *exact, "-std=c++20", "-fvisibility=hidden"],
         "nvcc": [*optimize, "-std=c++20", hide],
     },
     # Some toolchains link a second libstdc++ in. Exported, it would break exceptions.

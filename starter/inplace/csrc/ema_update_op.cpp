@@ -14,9 +14,11 @@ struct Cpu {
   void ema_update(T* state, const T* x, const Places& places, int64_t count,
                   double decay) const {
     const compute_t<T> keep = decay, take = 1 - decay;
-    for_each(count, [&](int64_t i) {
-      const auto [to, from] = places.at(i);
-      state[to] = ema_update_value(state[to], x[from], keep, take);
+    for_each(count, [=](int64_t i, int64_t n) {
+      for (const int64_t end = i + n; i < end; ++i) {
+        const auto [to, from] = places.at(i);
+        state[to] = ema_update_value(state[to], x[from], keep, take);
+      }
     });
   }
 };

@@ -83,7 +83,7 @@ inline bool overlaps_itself(const Places& places) {
 // does not overlap itself.
 inline bool has_distance(const Places& places, int64_t distance, int d = 0) {
   distance = distance < 0 ? -distance : distance;  // from the one, or from the other
-  if (d == places.dims) return distance == 0;
+  if (d >= std::min(places.dims, Places::kDims)) return distance == 0;
   for (const int64_t steps :
        {distance / places.written[d], distance / places.written[d] + 1}) {
     const int64_t rest = distance - steps * places.written[d];
