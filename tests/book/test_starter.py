@@ -110,14 +110,14 @@ def files(folder: Path) -> list[Path]:
 
 # Files, lines, and lines of the longest file.
 SIZES = {
-    ("elementwise", False): (17, 905, 160),
-    ("rows", False): (18, 1225, 210),
-    ("inplace", False): (18, 985, 210),
+    ("elementwise", False): (17, 950, 160),
+    ("rows", False): (18, 1260, 210),
+    ("inplace", False): (18, 1025, 210),
     ("elementwise", True): (9, 450, 215),
     ("rows", True): (9, 560, 280),
 }
 # Files and lines of a further operator of a kind that the project has already.
-FURTHER = {"elementwise": (5, 485), "rows": (5, 645), "inplace": (5, 455)}
+FURTHER = {"elementwise": (5, 490), "rows": (5, 645), "inplace": (5, 455)}
 
 
 @pytest.mark.parametrize(("kind", "is_triton"), SIZES)
