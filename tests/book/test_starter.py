@@ -110,9 +110,9 @@ def files(folder: Path) -> list[Path]:
 
 # Files, lines, and lines of the longest file.
 SIZES = {
-    ("elementwise", False): (17, 950, 160),
-    ("rows", False): (18, 1260, 210),
-    ("inplace", False): (18, 1025, 210),
+    ("elementwise", False): (17, 955, 160),
+    ("rows", False): (18, 1270, 210),
+    ("inplace", False): (18, 1035, 210),
     ("elementwise", True): (9, 450, 215),
     ("rows", True): (9, 560, 280),
 }

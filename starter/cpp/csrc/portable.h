@@ -5,9 +5,9 @@
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #if defined(__HIP__)  // [gpu]
@@ -43,6 +43,13 @@ STARTER_HOST_DEVICE inline float fast_divide(float x, float y) {
   return __fdividef(x, y);
 }
 #else
+template <typename To, typename From>
+STARTER_HOST_DEVICE To same_bits(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
 // Without a branch or a call, so that a C++ compiler turns loops into vector
 // instructions. e^x is 2^n * e^r for an integer n and |r| <= ln(2) / 2, where five
 // terms are enough.
@@ -55,8 +62,8 @@ STARTER_HOST_DEVICE inline float fast_exp(float x) {
   const float tail = 0.1666652063f +
                      r * (0.04166838805f + r * (0.008368716887f + r * 0.001381459847f));
   const float power = r * r * (0.4999999345f + r * tail) + r + 1;
-  const auto two_to = [](int32_t e) { return std::bit_cast<float>((e + 127) << 23); };
-  const int32_t e = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kShift);
+  const auto two_to = [](int32_t e) { return same_bits<float>((e + 127) << 23); };
+  const int32_t e = same_bits<int32_t>(shifted) - same_bits<int32_t>(kShift);
   return power * two_to(e >> 1) * two_to(e - (e >> 1));  // alone, 2^n may be too small
 }
 STARTER_HOST_DEVICE inline float fast_divide(float x, float y) { return x / y; }
