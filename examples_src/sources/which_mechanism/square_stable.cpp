@@ -17,12 +17,15 @@ Tensor square(const Tensor& input) {
   return output;
 }
 
+// One operator for each body that the page gives to the mechanisms in Python.
 STABLE_TORCH_LIBRARY(mechanism_stable, m) {
   m.def("bare(Tensor input) -> Tensor");
   m.def("ruled(Tensor input) -> Tensor");
+  m.def("stopping(Tensor input) -> Tensor");
+  m.def("foreign(Tensor input) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(mechanism_stable, CPU, m) {
-  m.impl("bare", TORCH_BOX(&square));
-  m.impl("ruled", TORCH_BOX(&square));
+  for (const char* name : {"bare", "ruled", "stopping", "foreign"})
+    m.impl(name, TORCH_BOX(&square));
 }
