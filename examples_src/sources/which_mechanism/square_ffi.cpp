@@ -5,7 +5,8 @@
 
 using tvm::ffi::TensorView;
 
-// [function] the caller allocates, and tensors of any framework that has DLPack may come
+// [function] the caller allocates, and tensors of any framework that has DLPack may
+// come
 void square(TensorView input, TensorView output) {
   for (TensorView tensor : {input, output}) {
     TVM_FFI_CHECK(tensor.dtype() == DLDataType({kDLFloat, 32, 1}), TypeError)
@@ -22,3 +23,4 @@ void square(TensorView input, TensorView output) {
 }
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(square, square);
+// [/function]
