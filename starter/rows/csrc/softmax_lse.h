@@ -128,8 +128,9 @@ struct softmax_lse_backward_args {
   template <int N>
   STARTER_HOST_DEVICE void write(int64_t row, Share share, C dot) const {
     const T *grad = grad_probs.at(row), *prob = probs.at(row);
-    const C of_lse = grad_lse.data ? *grad_lse.at(row) : 0;
     for (int64_t c = share.begin; c < share.end; c += share.step) {
+      // Loaded in front of the loop, it would hold the loads of the loop up.
+      const C of_lse = grad_lse.data ? *grad_lse.at(row) : 0;
       const auto p = read<N>(prob, c, probs.column_stride);
       Together<T, N> d = {};
       if (grad_probs.data) d = read<N>(grad, c, grad_probs.column_stride);
