@@ -41,7 +41,7 @@ PAGE = """\
       ```
 
     ```{run} console
-    $ echo one
+    $ echo one  # and go on
     $ echo two
     ```
 
@@ -94,7 +94,9 @@ def test_blocks_become_cells_with_what_they_printed(book):
     assert printed.text == "before\n"
     assert [error.ename, error.evalue] == ["ZeroDivisionError", "division by zero"]
     assert error.traceback[0].startswith("Traceback")
-    assert console.source == "%%bash -o pipefail\necho one || exit\necho two"
+    assert (
+        console.source == "%%bash -o pipefail\necho one || exit  # and go on\necho two"
+    )
     assert console.outputs[0].text == "one\ntwo\n"
     assert ends.source == "# Needs nbformat.\nraise SystemExit(0)"
     assert [cell.execution_count for cell in (setup, said)] == [None, 3]
