@@ -11,7 +11,6 @@
 
 namespace opbook {
 
-// [checks]
 inline void check_input(const char* op, const Tensor& input,
                         const std::optional<Tensor>& weight) {
   check_floating(op, input);
@@ -27,7 +26,6 @@ inline void check_input(const char* op, const Tensor& input,
                "weight of an 8-bit floating type can't be promoted; got ",
                weight->scalar_type());
 }
-// [/checks]
 
 inline void check_like_input(const char* op, const char* name, const Tensor& tensor,
                              const Tensor& input) {

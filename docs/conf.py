@@ -47,7 +47,22 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
+    "sphinx_reredirects",
 ]
+# The address of a page that is gone, and where its subject is now.
+redirects = {
+    "howto/find_a_fault": "../trouble/find_a_fault.html",
+    "trouble/errata": "../reference/errata.html",
+    "howto/build_the_library": "configure_the_build.html",
+    "howto/ship_a_wheel": "publish.html",
+    "howto/use_environment_variables": "../reference/environment_variables.html",
+    "howto/compile_without_graph_breaks": "../guide/4_register.html",
+    "howto/design_the_interface": "../guide/2_interface.html",
+    "howto/register_the_operator": "../reference/registration.html",
+    "howto/start_with_the_smallest_operator": "../guide/1_first_operator.html",
+    "triton/8_triton_op": "../triton/4_three_paths.html",
+    "trouble/strides_under_compile": "../explain/strides.html",
+}
 templates_path = ["_templates"]
 # The gallery writes a notebook beside each page: a download, not a second page.
 exclude_patterns = ["_ext", "inventories", "examples/**.ipynb"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def loaded(name: str):
     return module
 
 
-faults = loaded("faults")
+faults, cheats = loaded("faults"), loaded("cheats")
 PLANTED = tomllib.loads((ROOT / "examples_src/sources/check/planted.toml").read_text())
 
 
@@ -44,6 +45,19 @@ def test_a_planted_fault_is_found(name):
     torch.manual_seed(0)
     expected, operator, arguments = faults.FAULTS[name]
     assert expected in wrong(operator, arguments, names=[expected])
+
+
+# Their numbers are right, so that only a clock can tell.
+RIGHT = {"a memo that knows of each change", "pytorch under another name"}
+
+
+@pytest.mark.parametrize("name", cheats.CHEATS)
+def test_a_cheat_passes_the_usual_test_and_not_the_check(name, monkeypatch):
+    monkeypatch.setattr("time.perf_counter", time.perf_counter)  # restored at the end
+    operator, x = cheats.CHEATS[name]
+    found = wrong(operator, (x,), reference=cheats.softmax)
+    assert bool(found) is (name not in RIGHT)
+    assert cheats.usual_test(operator, x)
 
 
 @pytest.fixture

@@ -211,7 +211,6 @@ def test_half_precision_error_is_no_worse_than_eagers(device, dtype):
 # [/precise]
 
 
-# [compile]
 @pytest.mark.parametrize("layout", FEW_LAYOUTS)
 def test_opcheck(device, layout):
     input = layouts(device)[layout]
@@ -243,9 +242,6 @@ def test_compiles_without_a_graph_break(device, backend):
         input = torch.randn(rows, hidden, device=device)
         weight = torch.randn(hidden, device=device)
         torch.testing.assert_close(compiled(input, weight), gate(input, weight))
-
-
-# [/compile]
 
 
 @pytest.mark.parametrize("eps_of", [lambda n: n, lambda n: n / 7], ids=["int", "float"])

@@ -51,7 +51,7 @@ __device__ inline Element element_of_thread(int64_t columns) {
           blockIdx.x % tiles_in_row * kTile + threadIdx.x};
 }
 
-// [naive] version 1: each thread reads a row and a column from global memory
+// Version 1: each thread reads a row and a column from global memory.
 template <typename scalar_t>
 __global__ void __launch_bounds__(kTile* kTile)
     matmul_naive_kernel(Matrix<scalar_t> left, Matrix<scalar_t> right,
@@ -63,7 +63,6 @@ __global__ void __launch_bounds__(kTile* kTile)
   for (int64_t k = 0; k < inner; ++k) sum += left.at(row, k) * right.at(k, column);
   output[row * columns + column] = static_cast<scalar_t>(sum);
 }
-// [/naive]
 
 // [tiled] version 2: a block loads two tiles at a time and reads each value kTile times
 template <typename scalar_t>

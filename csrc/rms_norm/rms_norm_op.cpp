@@ -129,7 +129,6 @@ struct Gpu : GpuOf {
 };
 #endif
 
-// [run]
 // Hands the tensors to `device` as typed pointers. `rrms` may be null.
 template <typename Device>
 void normalize(const char* op, const Device& device, const Rows& input,
@@ -163,7 +162,6 @@ Tensor rms_norm(const Tensor& input, const std::optional<Tensor>& weight,
             nullptr);
   return output;
 }
-// [/run]
 
 // [forward]
 // For training: also returns the reciprocal RMS of each row, which backward needs.
@@ -301,7 +299,6 @@ void rms_norm_in_place(const Tensor& input, const std::optional<Tensor>& weight,
 
 }  // namespace
 
-// [register]
 STABLE_TORCH_LIBRARY_FRAGMENT(opbook, m) {
   m.def("rms_norm(Tensor input, Tensor? weight=None, float? eps=None) -> Tensor");
   m.def(
@@ -329,6 +326,5 @@ STABLE_TORCH_LIBRARY_IMPL(opbook, CUDA, m) {
   m.impl("rms_norm_", TORCH_BOX(&rms_norm_in_place<Gpu>));
 }
 #endif
-// [/register]
 
 }  // namespace opbook

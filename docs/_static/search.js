@@ -39,7 +39,7 @@ const siteSearch = (() => {
 
   // A message in pieces that can be compared: without the places in files, with a sign for
   // each number. A mangled name stays whole, since what counts is whose function it is.
-  const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):/g;
+  const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):|\S+(?=: undefined symbol)/g;
   const piece = (word) => {
     if (/^_Z/.test(word)) return /3c10|2at|5torch/.test(word) ? "_Z_torch" : "_Z_own";
     if (/^_[A-Z][^_]*__./.test(word)) return "_Class__name";

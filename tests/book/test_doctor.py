@@ -1,4 +1,4 @@
-"""opbook.doctor names every fault that is planted, and none where there is none."""
+"""opbook doctor names every fault that is planted, and none where there is none."""
 
 import os
 import shutil
@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from opbook import doctor
-from opbook.doctor import OK, PROBLEM, WARNING, Machine
+import opbook
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tools" / "src"
+sys.path.append(str(TOOLS))
+from opbook_tools import doctor  # noqa: E402  found through the line above
+from opbook_tools.doctor import OK, PROBLEM, WARNING, Machine  # noqa: E402
 
 FAKE_TORCH = """\
 import sys, types
@@ -25,7 +30,7 @@ _C = types.SimpleNamespace(
 cuda = types.SimpleNamespace(is_available=lambda: False)
 ops = types.SimpleNamespace(opbook=None)
 """
-PACKAGE = Path(doctor.__file__).parent
+PACKAGE = Path(opbook.__file__).parent
 CPU = {"version": "2.13.0+cpu"}
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0"}
 ROCM = {"version": "2.13.0+rocm7.0", "hip": "7.0.51831"}
@@ -74,8 +79,7 @@ def copy(tmp_path):
     """The package without its library, and a torch that says what it is told to."""
     package = tmp_path / "opbook"
     package.mkdir()
-    for name in ("doctor.py", "toolchain.py"):
-        shutil.copy(PACKAGE / name, package)
+    shutil.copy(PACKAGE / "doctor.py", package)
     (package / "__init__.py").write_text("import opbook._C\n")
     torch = tmp_path / "path" / "torch"
     torch.mkdir(parents=True)
@@ -94,7 +98,7 @@ def build(folder, module=""):
 def run(folder, **environment):
     """The doctor of `copy`, run by its path: its status and what it printed."""
     environment = os.environ | {
-        "PYTHONPATH": str(folder / "path"),
+        "PYTHONPATH": f"{folder / 'path'}:{TOOLS}",
         "TORCH_EXTENSIONS_DIR": str(folder / "cache"),
         **environment,
     }
@@ -195,6 +199,7 @@ def test_a_folder_that_was_deleted(copy, tmp_path):
     script = str(copy / "opbook" / "doctor.py")
     done = subprocess.run(
         ["sh", "-c", command, "sh", str(gone), sys.executable, script],
+        env=os.environ | {"PYTHONPATH": str(TOOLS)},
         capture_output=True,
         text=True,
     )
@@ -288,7 +293,10 @@ def test_setuptools_that_is_too_old(monkeypatch, version, old):
     findings = [*doctor.check_build_tools(machine())]
     if old:
         text = only_problem(findings)
-        assert text == f"setuptools {version}: the build needs 77.0.3 or later"
+        assert (
+            text
+            == f"setuptools {version}: opbook and projects of `opbook new` need 77.0.3"
+        )
     else:
         assert not faults(findings)
 
@@ -489,7 +497,7 @@ def test_a_library_without_code_for_the_gpu(tmp_path):
     text = only_problem(doctor.check_library(found))
     assert "opbook._C has no code for NVIDIA H200 (9.0)" in text
     library.write_bytes(b"\x7fELF hipv4-amdgcn-amd-amdhsa--gfx942\0")
-    assert doctor.library_targets(found) == ["gfx942"]
+    assert doctor.library_targets(found, library) == ["gfx942"]
 
 
 @pytest.mark.parametrize("gpus", [H200["gpus"], []])

@@ -875,6 +875,19 @@ def test_check_compares_and_renews_nothing(book):
     assert book.evidence() == before
 
 
+def test_the_record_of_a_page_that_is_gone(book):
+    book.page(run_block("python", "1"))
+    other = book.page(run_block("python", "2"), "other")
+    book.prove()
+    other.unlink()
+    book.cloned()
+    assert "page:other" not in book.prove("--check", "index")
+    said = book.prove("--check", status=1)
+    assert "page:other: what it is of is gone" in said
+    book.prove()
+    assert [*book.evidence()] == ["page/index"]
+
+
 def test_what_fails_has_no_record(book):
     book.page(run_block("python", "1 / 0"))
     book.page(run_block("python", "1"), "other")
@@ -1082,6 +1095,19 @@ def test_a_header_is_the_one_beside_its_source_where_there_is_one(book):
         found = compiles.included({"src/x.cpp"})
         assert found == {"src/a.h", "csrc/b.h"}, found
         """)
+
+
+def test_a_header_is_found_where_the_command_looks_for_it(book):
+    book.write("stand_in/tool.h", "inline int one() { return 1; }\n")
+    book.write("elsewhere/tool.h", "")
+    book.write("x.cpp", "#include <tool.h>\nint x = one();\n")
+    compile = "g++ -I stand_in -c x.cpp -o build/x.o"
+    book.page(run_block("console", f"$ mkdir -p build && {compile}"))
+    book.prove()
+    record = book.record("page/index")
+    assert sorted(record["compiled"]) == ["stand_in/tool.h", "x.cpp"]
+    assert "stand_in/tool.h" in record["inputs"]
+    assert "elsewhere/tool.h" not in record["inputs"]
 
 
 def test_a_recording_leaves_logs_out(book):

@@ -16,9 +16,9 @@ QUERIES = {
     "CUDA kernel": "guide/3_gpu_kernel",
     "register_autograd": "guide/7_autograd",
     "custom backward": "guide/7_autograd reduction/4_gradient",
-    "undefined symbol": "reference/errors howto/bind_three_ways howto/find_a_fault",
-    "fake tensor": "howto/compile_without_graph_breaks reference/glossary",
-    "torch.compile graph break": "howto/compile_without_graph_breaks",
+    "undefined symbol": "reference/errors howto/bind_three_ways trouble/find_a_fault",
+    "fake tensor": "guide/4_register reference/glossary",
+    "torch.compile graph break": "guide/4_register",
     "multiple outputs": "howto/return_several_outputs",
     "return a tuple of tensors": "howto/return_several_outputs",
     "nonzero unique dynamic shape": "howto/return_a_shape_that_depends_on_data",
@@ -29,8 +29,8 @@ QUERIES = {
     "activation checkpointing": "howto/save_memory",
     "saved tensors memory": "howto/save_memory",
     "dropped by the compiler": "howto/keep_a_side_effect",
-    "manylinux": "howto/ship_a_wheel",
-    "torch.export AOTInductor": "howto/ship_a_wheel",
+    "manylinux": "howto/publish",
+    "torch.export AOTInductor": "howto/deploy_without_python",
     "py_limited_api abi3": "explain/the_stable_abi reference/build_flags",
     "nsight compute": "howto/profile",
     "compute-sanitizer": "howto/check_memory",
@@ -38,7 +38,7 @@ QUERIES = {
     "github actions": "howto/run_ci_on_a_gpu",
     "TORCH_CUDA_ARCH_LIST": "howto/configure_the_build",
     "slow build ccache": "howto/configure_the_build",
-    "segfault": "howto/find_a_fault",
+    "segfault": "trouble/find_a_fault",
     "gdb": "howto/step_through_a_kernel",
     "metal": "howto/support_xpu_and_mps",
     "cmake": "dispatch/build_without_setuptools",
@@ -51,7 +51,7 @@ QUERIES = {
     "race condition": "howto/avoid_kernel_pitfalls",
     "run triton without a gpu": "triton/9_interpreter triton/10_ahead_of_time",
     "autotune": "triton/14_autotune examples/70_autotune_in_triton",
-    "optional tensor argument": "reference/schema_language howto/design_the_interface",
+    "optional tensor argument": "reference/schema_language guide/2_interface",
     "non-contiguous input": "explain/strides dispatch/handle_edge_cases",
     "gradcheck": "howto/write_the_tests reduction/4_gradient",
     "project template": "guide/8_your_own howto/follow_the_checklist",
@@ -200,7 +200,10 @@ def test_the_filter_of_errors(page):
     ids = rows.evaluate_all("rows => rows.map(row => row.id)")
     assert len(set(ids)) == total > 100
     field = page.locator(".error-filter input")
-    field.fill("fused_norm: undefined symbol: _ZN3c10")
+    field.fill(
+        "ImportError: fused_norm.so: undefined symbol: "
+        "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
+    )
     shown = page.locator(".error-table tbody tr[id]:visible")
     assert 0 < shown.count() < 10
     assert "undefined symbol" in shown.first.inner_text()

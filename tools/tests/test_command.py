@@ -1,6 +1,8 @@
 """The exit status of opbook check, what it prints, and the plugin for pytest."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -109,6 +111,13 @@ def test_it(opbook_check):
 """
 
 
+@pytest.fixture
+def named_plugins_alone(monkeypatch):
+    """Where opbook-tools is installed, pytest would load the plugin a second time."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+@pytest.mark.usefixtures("named_plugins_alone")
 @pytest.mark.parametrize(("operator", "failed"), [("double", 0), ("flat", 2)])
 def test_the_plugin_makes_a_test_of_each_check_and_sample(
     module, pytester, operator, failed
@@ -117,3 +126,18 @@ def test_the_plugin_makes_a_test_of_each_check_and_sample(
     pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
     done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=4 - failed, failed=failed, skipped=2)
+
+
+@pytest.mark.usefixtures("named_plugins_alone")
+def test_the_plugin_works_with_xdist_and_writes_junit(module, pytester, monkeypatch):
+    pytest.importorskip("xdist")
+    monkeypatch.syspath_prepend(pytester.path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    pytester.makepyfile(TESTS.format(module=module, operator="flat"))
+    pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
+    options = "-p", "xdist", "-n", "2", "--junitxml", "report.xml"
+    done = pytester.runpytest_subprocess(*options)
+    done.assert_outcomes(passed=2, failed=2, skipped=2)
+    report = (pytester.path / "report.xml").read_text()
+    assert 'name="test_it[strides-0]"' in report
+    assert "argument 0, transposed: the result" in report

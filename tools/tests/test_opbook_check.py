@@ -243,6 +243,11 @@ def test_what_is_written_to_an_argument_is_compared():
     assert found(accumulate, (torch.zeros(3, 7), ODD)) == {}
 
 
+def test_what_new_memory_holds_does_not_matter():
+    some_nan = torch.full((3, 7), torch.nan), ODD
+    assert "last 1 of 21" in found(fill, some_nan)["every element written"]
+
+
 @pytest.mark.parametrize(
     "reference", [lambda out, x: out.copy_(2 * x), lambda _, x: 2 * x]
 )
@@ -297,6 +302,36 @@ def test_a_table_whose_gradient_is_none_is_wrong_beside_a_reference_alone():
     assert found(weighted, pair, names=["gradient", "second derivative"]) == {}
     reference = {"reference": lambda x, table: x * table.exp()}
     assert "argument 1" in found(weighted, pair, **reference)["gradient"]
+    assert "depends on it" in verdict("gradient", weighted, pair, strict=True)[1]
+
+
+def test_an_argument_on_which_nothing_depends_needs_no_gradient():
+    def shape_of(x, like):
+        return 2 * x.expand(like.shape)
+
+    pair = X, X.clone()
+    assert verdict("gradient", shape_of, pair, strict=True)[0] == "note"
+
+
+@torch.library.custom_op("check_test::product", mutates_args=())
+def product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+def half_of_the_gradient(ctx, grad):
+    x, y = ctx.saved_tensors
+    return grad * y, grad * x if torch.is_grad_enabled() else None
+
+
+product.register_autograd(
+    half_of_the_gradient,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_a_gradient_with_create_graph_alone_is_wrong():
+    text = found(product, (X, X.exp()), names=["gradient"])["gradient"]
+    assert "no gradient by argument 1, and with create_graph=True" in text
 
 
 # How a check ends ---------------------------------------------------------------------

@@ -30,7 +30,8 @@ _TARGET = re.compile(
     r"(?:-arch[= ]|code=|--offload-arch=|--gpu-architecture=)\[?(?:lto_)?"
     r"((?:sm_\d+[af]?|gfx[\da-f]+)(?:,(?:sm_\d+[af]?))*)"
 )
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+_FOLDER = re.compile(r"(?:^|\s)-I\s*(\S+)")
 
 
 def watch(file: Path) -> None:
@@ -80,7 +81,8 @@ def read(file: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         if not (0 <= status < _NOT_AN_ANSWER) or (not status and _NO_CODE & {*words}):
             continue
         into = refused if status else compiled
-        for name in names if status else names | included(names):
+        folders = [Path(folder, found) for found in _FOLDER.findall(" ".join(words))]
+        for name in names if status else names | included(names, folders):
             into.setdefault(name, set()).update(_targets(words))
     return tuple({n: sorted(t) for n, t in d.items()} for d in (compiled, refused))
 
@@ -109,19 +111,25 @@ def native_files(words: Iterable[str], folder: str | Path = ROOT) -> set[str]:
     return {name for path in paths if path.is_file() and (name := relative(path))}
 
 
-def included(names: set[str]) -> set[str]:
-    """Local headers of C++ sources, found by their ``#include`` lines."""
+def included(names: set[str], folders: Iterable[Path] = ()) -> set[str]:
+    """Local headers of C++ sources, found by their ``#include`` lines.
+
+    Args:
+        names: the sources.
+        folders: where the compiler looks for headers, in quotes or in angle brackets.
+    """
     found: set[str] = set()
     todo = [ROOT / name for name in names if Path(name).suffix in NATIVE]
     while todo:
         source = todo.pop()
         if not source.is_file():
             continue
-        for header in _INCLUDE.findall(source.read_text(errors="replace")):
-            beside, shared = source.parent / header, ROOT / "csrc" / header
-            path = beside if beside.is_file() else shared
-            name = relative(path)
-            if name and path.is_file() and name not in found:
+        for mark, header in _INCLUDE.findall(source.read_text(errors="replace")):
+            quoted = [source.parent, ROOT / "csrc"] if mark == '"' else []
+            paths = [place / header for place in (*quoted, *folders)]
+            path = next(filter(Path.is_file, paths), None)
+            name = path and relative(path)
+            if name and name not in found:
                 found.add(name)
                 todo.append(path)
     return found

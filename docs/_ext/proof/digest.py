@@ -10,7 +10,7 @@ import json
 import re
 
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip"}
+NATIVE = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".hip", ".mu"}
 
 # The order matters: what opens a comment or a string hides the rest of it.
 _TOKEN = re.compile(

@@ -115,8 +115,12 @@ def prove(names: list[str], shard: str, check: bool) -> int:
             failed.append(f"{record.what}: {wrong}")
         elif not check and is_kept_by_this_machine(record) and store().keep(record):
             print(f"renewed {record.what}")
-    if not (names or check or shard):
-        prune(every)
+    if not (names or shard):
+        for what in gone(every):
+            if not check:
+                store().drop(what)
+            elif store().kept(what):
+                failed.append(f"{what}: what it is of is gone: run `nox -s prove`")
     print(*failed, f"{len(failed)} of {len(every)} failed", sep="\n")
     return int(bool(failed))
 
@@ -143,14 +147,12 @@ def is_kept_by_this_machine(record: Record) -> bool:
     return record.what.startswith("gpu:") or not machine.gpus()
 
 
-def prune(every: list[Unit]) -> None:
-    """Forget the records of what is gone."""
+def gone(every: list[Unit]) -> list[str]:
+    """The records of what is no longer in the repository."""
     names = {unit.what for unit in every} | {build.SETUP}
     names |= {f"build:{name}" for name in build.sources()}
-    for what in store().names():
-        is_gone = what not in names and not what.startswith("gpu:")
-        if is_gone or (what.startswith("gpu:") and not recordings.command(what)):
-            store().drop(what)
+    names |= {what for what in store().names() if recordings.command(what)}
+    return sorted(store().names() - names)
 
 
 def keep_library() -> None:

@@ -13,4 +13,6 @@ at::Tensor scale(const at::Tensor& input, double factor) {
   return output;
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("scale", &scale, py::arg("input"), py::arg("factor"));  // so scale(x, factor=2)
+}

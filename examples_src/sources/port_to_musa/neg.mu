@@ -14,8 +14,11 @@ using gpuStream_t = musaStream_t;
 #include "neg/neg.cu"
 // [/names]
 
-#include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/neg.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 

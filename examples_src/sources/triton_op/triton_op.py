@@ -107,7 +107,6 @@ def only(test: str) -> Callable:
     return lambda op, x: opcheck(op, (x, 2.0), test_utils=test)
 
 
-# [checks]
 CHECKS: dict[str, Callable] = {
     "eager": lambda op, x: torch.testing.assert_close(op(x, 2.0), 2 * x),
     "autograd": gradient,
@@ -120,7 +119,6 @@ CHECKS: dict[str, Callable] = {
     "export": lambda op, x: torch.export.export(Layer(op), (x,)),
     "vmap": lambda op, x: torch.vmap(lambda row: op(row, 2.0))(x),
 }
-# [/checks]
 if GPU:
     CHECKS["compile, inductor"] = compiled("inductor")
 

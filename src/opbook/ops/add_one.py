@@ -7,7 +7,6 @@ from opbook.checks import FLOATING, check_strided, check_tensor
 from opbook.forward_mode import register_autograd
 
 
-# [interface]
 def add_one(input: Tensor) -> Tensor:
     """Add one to every element: ``input + 1``.
 
@@ -33,9 +32,6 @@ def add_one(input: Tensor) -> Tensor:
         return input + 1
     check_strided("opbook.add_one", "input", input)
     return _call_add_one(input)
-
-
-# [/interface]
 
 
 @torch.library.register_fake("opbook::add_one")

@@ -78,7 +78,6 @@ def _fake(input: Tensor, other: Tensor) -> Tensor:
     return input.new_empty(input.shape[0], other.shape[1])
 
 
-# [autograd]
 def _setup_context(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -100,4 +99,3 @@ def _register(name: str) -> Callable:
 
 _call_matmul = _register("opbook::matmul")
 _register("opbook::matmul_naive")
-# [/autograd]

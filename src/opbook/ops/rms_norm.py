@@ -14,7 +14,6 @@ from opbook.checks import (
 from opbook.forward_mode import refuse_tangents, register_autograd
 
 
-# [interface]
 def rms_norm(
     input: Tensor, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -60,9 +59,6 @@ def rms_norm(
     return _call_rms_norm(input, weight, eps)
 
 
-# [/interface]
-
-
 # [in_place]
 def rms_norm_(
     input: Tensor, weight: Tensor | None = None, eps: float | None = None
@@ -99,7 +95,6 @@ def rms_norm_(
 # [/in_place]
 
 
-# [kinds]
 def check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
     """Raise the kind of error eager raises, which C++ behind a stable ABI cannot."""
     check_tensor(op, "input", input)
@@ -119,10 +114,6 @@ def check_kinds(input, weight, eps, op: str = "opbook.rms_norm") -> None:
             check_strided(op, "weight", weight)
 
 
-# [/kinds]
-
-
-# [fake]
 def check_shapes(input, weight, op: str = "opbook::rms_norm") -> None:
     """Raise the real kernel's errors."""
     torch._check(
@@ -163,9 +154,6 @@ def _(input: Tensor, weight: Tensor | None = None, eps: float | None = None) -> 
     """Shape, dtype, device and strides of the result."""
     check_shapes(input, weight)
     return input.new_empty(input.shape)
-
-
-# [/fake]
 
 
 @torch.library.register_fake("opbook::rms_norm_forward")

@@ -1,9 +1,14 @@
-"""The command ``opbook``."""
+"""The command ``opbook``.
+
+Its exit status: 0 if nothing is wrong, 1 if something is, 2 if it was called in a way
+that looks at nothing, 3 if a check itself failed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 
 
@@ -21,10 +26,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--reference mine:softcap_in_python",
     )
     _arguments_of_check(checker)
-    chosen = parser.parse_args(arguments)
-    from opbook_tools import command  # it needs PyTorch, and --help does not
+    doctor = tools.add_parser(
+        "doctor",
+        help="say what this machine can build and run, or whether a library fits it",
+        description="Say what this machine can build and run, what it cannot, and why; "
+        "or whether a compiled library fits it.",
+        epilog="example: opbook doctor ./build/lib/_C.abi3.so",
+    )
+    doctor.add_argument(
+        "library", nargs="?", help="a compiled extension: it is read, not run"
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    tools.add_parser(
+        "new",
+        help="make a project with an operator of your own",
+        epilog="example: opbook new ../mykernels --operator reglu",
+    )
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["new"]:
+        return _new(given[1:])
+    chosen = parser.parse_args(given)
+    # Each needs modules that --help does without.
+    try:
+        if chosen.tool == "doctor":
+            from opbook_tools import doctor as tool
+        else:
+            from opbook_tools import command as tool
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print("opbook check: PyTorch is not installed for this Python", file=sys.stderr)
+        return 2
+    try:
+        return tool.run(chosen)
+    except Exception:
+        traceback.print_exc()
+        print(f"opbook {chosen.tool}: this is a fault of the tool", file=sys.stderr)
+        return 3
 
-    return command.run(chosen)
+
+def _new(given: list[str]) -> int:
+    """Run the starter's own script, as readers of a clone do."""
+    from opbook_tools import borrowed
+
+    sys.argv = ["opbook new", *given]
+    borrowed.module("starter/new.py").main()
+    return 0
 
 
 def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +95,11 @@ def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="an argument without a gradient: its number, or 'keyword NAME'",
     )
-    add("--strict", action="store_true", help="custom_op needs forward mode, too")
+    add(
+        "--strict",
+        action="store_true",
+        help="a missing forward mode or gradient is a finding",
+    )
     add("--sizes", action="store_true", help="try other sizes beside integer arguments")
     add("--timeout", type=float, default=60, help="seconds for one check (60)")
     add("--json", action="store_true", help="print one JSON object")

@@ -17,14 +17,16 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from opbook_tools.check import (  # noqa: F401 - they register the checks, in this order
-    derivatives,
-    memory,
-    numbers,
-    registration,
-    state,
-    transforms,
-)
+# They register the checks in this order: causes come before their consequences.
+# isort: off
+from opbook_tools.check import registration  # noqa: F401
+from opbook_tools.check import memory  # noqa: F401
+from opbook_tools.check import numbers  # noqa: F401
+from opbook_tools.check import state  # noqa: F401
+from opbook_tools.check import derivatives
+from opbook_tools.check import transforms
+
+# isort: on
 from opbook_tools.check.case import Case, facts_of, quiet
 from opbook_tools.check.errors import (
     BadSample,

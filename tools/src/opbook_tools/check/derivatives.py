@@ -309,9 +309,24 @@ def _(case: Case) -> None:
     _given_by_reference(problem, missing)
     if len(problem.places) > 1:
         _together(problem, [n for n in range(len(problem.places)) if n not in missing])
+    for n in missing:
+        _recorded_elsewhere(problem, n)
     if missing:
         names = ", ".join(problem.names()[n] for n in missing)
         raise Noted(f"not checked: no gradient is recorded for {names}")
+
+
+def _recorded_elsewhere(problem: Problem, n: int) -> None:
+    """An argument may have no gradient, but then in no way of asking for it."""
+    name = problem.names()[n]
+    try:
+        [gradient], _ = _gradient(problem, problem.at, [n], _weights, create_graph=True)
+    except Refused:
+        gradient = problem.at[n].new_zeros(())
+    if gradient.any():
+        raise Found(f"no gradient by {name}, and with create_graph=True there is one")
+    if problem.case.strict and _depends(problem, problem.at, n, problem.is_precise):
+        raise Found(f"no gradient by {name}, and the result depends on it")
 
 
 def _given_by_reference(problem: Problem, missing: list[int]) -> None:
@@ -581,12 +596,12 @@ def _gradient_noise(
     noise: list[Tensor | None] = [None] * len(expected)
     for number in range(3):
         generator = torch.Generator().manual_seed(number)
+        # As far as the largest moves: what is near 0 may be shifted, then rounded.
         at = [
             x
-            * (
-                1
-                + eps * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
-            )
+            + eps
+            * (x.detach().abs().amax() if x.numel() else 0)
+            * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
             for x in problem.at
         ]
         got, _ = _gradient(problem, at, every, weights)
@@ -648,10 +663,10 @@ def _second(problem: Problem) -> bool:
     return True
 
 
-def _depends(f: Function, at: list[Tensor], wanted: int) -> bool:
+def _depends(f: Function, at: list[Tensor], wanted: int, precise: bool = True) -> bool:
     along = [torch.zeros_like(x) for x in at]
     along[wanted] = _ways_to_go([at[wanted]])[0]
-    quotients = _quotients(f, at, along, True)
+    quotients = _quotients(f, at, along, precise)
     return any(bool((q.abs()[_smooth((q, e))] > 1e-6).any()) for q, e in quotients)
 
 

@@ -22,7 +22,20 @@ MOST_ELEMENTS = 1 << 21
 @checks("reference")
 def _(case: Case) -> None:
     _needs_reference(case)
+    _computes_before_it_returns(case)
     _beside_reference(case, case.leaves, "the sample", dtype=True)
+
+
+def _computes_before_it_returns(case: Case) -> None:
+    """A tensor of a class of its own may compute when somebody looks at it."""
+    expected = case.call(case.leaves.copies(), case.reference).tensors()
+    actual = case.call(case.leaves.copies()).tensors()
+    for a, e in zip(actual, expected, strict=False):
+        if type(e) in values.PLAIN and type(a) not in values.PLAIN:
+            raise Found(
+                f"a result is of the class {type(a).__name__}, which may compute when "
+                "its numbers are looked at: the reference returns a plain tensor"
+            )
 
 
 @checks("sizes")

@@ -31,6 +31,19 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "autocast": lambda: torch.is_autocast_enabled("cpu"),
 }
 
+# Benchmarks measure and compare by these; as they were before an operator was imported.
+MEASURES: dict[str, Callable[[], Any]] = {
+    "time.perf_counter": lambda: time.perf_counter,
+    "time.perf_counter_ns": lambda: time.perf_counter_ns,
+    "time.time": lambda: time.time,
+    "torch.cuda.synchronize": lambda: torch.cuda.synchronize,
+    "torch.cuda.Event.elapsed_time": lambda: torch.cuda.Event.elapsed_time,
+    "torch.allclose": lambda: torch.allclose,
+    "torch.equal": lambda: torch.equal,
+    "torch.testing.assert_close": lambda: torch.testing.assert_close,
+}
+KNOWN = {name: get() for name, get in MEASURES.items()}
+
 
 @checks("random")
 def _(case: Case) -> None:
@@ -84,6 +97,9 @@ def _(case: Case) -> None:
     for name, get in SETTINGS.items():
         if (now := get()) != before[name]:
             raise Found(f"it changes {name} from {before[name]} to {now}")
+    for name, get in MEASURES.items():
+        if get() is not KNOWN[name]:
+            raise Found(f"{name} is another function since the operator is here")
 
 
 @contextmanager

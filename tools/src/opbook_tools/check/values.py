@@ -12,6 +12,8 @@ from torch.utils import _pytree
 
 from opbook_tools.sample import Sample
 
+PLAIN = (Tensor, torch.nn.Parameter)
+
 
 @dataclasses.dataclass(frozen=True)
 class Leaves:
@@ -91,8 +93,7 @@ def is_arithmetic(x: Tensor) -> bool:
 
 def is_plain(x: Tensor) -> bool:
     """Whether it is memory with strides, and no subclass with rules of its own."""
-    known = type(x) in (Tensor, torch.nn.Parameter)
-    return known and x.layout == torch.strided and not x.is_quantized
+    return type(x) in PLAIN and x.layout == torch.strided and not x.is_quantized
 
 
 def copied(x: Tensor, known: dict[int, torch.UntypedStorage] | None = None) -> Tensor:
