@@ -1,12 +1,11 @@
 """Run the notebooks of the site under nbval, each where its reader has it.
 
-``python tests/notebooks.py [NAME ...] [--shard I/N]``, or ``nox -s notebooks``. A record
-of docs/evidence says what a cell has to print; that it does is found out here anew.
+``python tests/notebooks.py [NAME ...] [--shard I/N]``, or ``nox -s notebooks``. What a
+cell has to print was stored when the page ran; that it does is found out here anew.
 """
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -24,7 +23,6 @@ from environment import BOOK, without
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "html"
-PLACE = ROOT / "build" / "notebooks"
 SETTINGS = Path(__file__).with_suffix(".ini")
 SANITIZE = Path(__file__).with_name("notebooks_sanitize.cfg")
 # As on a page, one stream has all that a cell prints, and its value is printed.
@@ -41,46 +39,49 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a page of the site")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run a part")
+    parser.add_argument("--site", default=SITE, type=Path, help="a site, laid out")
     parser.add_argument("--pytest", default="", help="more options for pytest")
     options = parser.parse_args()
     part, parts = map(int, options.shard.split("/"))
-    found = sorted((SITE / "_notebooks").rglob("*.ipynb"))
-    names = [
-        p.relative_to(SITE / "_notebooks").with_suffix("").as_posix() for p in found
-    ]
+    made = options.site / "_notebooks"
+    found = sorted(made.rglob("*.ipynb"))
+    names = [path.relative_to(made).with_suffix("").as_posix() for path in found]
     if wrong := set(options.names) - set(names):
-        parser.error(f"{', '.join(sorted(wrong))}: no notebook in {SITE}")
-    shutil.rmtree(PLACE, ignore_errors=True)
-    write_kernel("python3", sys.executable)
+        parser.error(f"{', '.join(sorted(wrong))}: no notebook in {made}")
+    home = options.site.resolve().parent / "notebooks"
+    shutil.rmtree(home, ignore_errors=True)
+    write_kernel(home, "python3", sys.executable)
     chosen = [n for n in names if not options.names or n in options.names]
     counts = Counter()
-    paths = [place(name, counts) for name in chosen[part - 1 :: parts]]
-    command = [sys.executable, "-m", "pytest", "-c", SETTINGS, "--rootdir", PLACE]
+    chosen = chosen[part - 1 :: parts]
+    paths = [place(options.site, home, name, counts) for name in chosen]
+    command = [sys.executable, "-m", "pytest", "-c", SETTINGS, "--rootdir", home]
     command += ["--noconftest", "--nbval", "--nbval-sanitize-with", SANITIZE]
     done = subprocess.run(
         [*command, *options.pytest.split(), *paths],
         env=without(*BOOK, "PYTEST_", "PYTHONPATH", "CI")
         | VARIABLES
         | {
-            "JUPYTER_PATH": str(PLACE / "jupyter"),
-            "TORCHINDUCTOR_CACHE_DIR": str(PLACE / "inductor"),
+            "JUPYTER_PATH": str(home / "jupyter"),
+            "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"),
         },
         check=False,
     )
-    print(f"{len(paths)} notebooks, ", ", ".join(f"{n} {w}" for w, n in counts.items()))
+    cells = ", ".join(f"{number} {what}" for what, number in counts.most_common())
+    print(f"{len(paths)} notebooks, {counts.total()} cells: {cells}")
     return done.returncode
 
 
-def place(name: str, counts: Counter) -> Path:
+def place(site: Path, home: Path, name: str, counts: Counter) -> Path:
     """Save a notebook where its first cell says, with an environment of its own."""
-    book = nbformat.read(SITE / "_notebooks" / f"{name}.ipynb", as_version=4)
-    folder = PLACE / name
+    book = nbformat.read(site / "_notebooks" / f"{name}.ipynb", as_version=4)
+    folder = home / name
     if project := ZIP.search(book.cells[0].source):
-        with zipfile.ZipFile(SITE / f"{project[1]}.zip") as archive:
+        with zipfile.ZipFile(site / f"{project[1]}.zip") as archive:
             archive.extractall(folder)
         folder /= project[1]
         kernel = book.metadata.kernelspec.name = name.replace("/", "-")
-        write_kernel(kernel, environment(PLACE / "environments" / kernel))
+        write_kernel(home, kernel, environment(home / "environments" / kernel))
     for cell in book.cells:
         if cell.cell_type == "code":
             counts[judge(cell)] += 1
@@ -98,7 +99,7 @@ def judge(cell) -> str:
         tags.append("nbval-skip")
         return f"skipped: needs {', '.join(missing)}"
     if "nbval-ignore-output" in tags:
-        return "run"
+        return "run, not compared"
     return "run and compared"
 
 
@@ -113,11 +114,11 @@ def has(need: str) -> bool:
         return False
 
 
-def write_kernel(name: str, python: str) -> None:
+def write_kernel(home: Path, name: str, python: str) -> None:
     """Describe a kernel to Jupyter."""
     kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     kernel += [f"--InteractiveShellApp.exec_lines={AS_ON_A_PAGE}"]
-    file = PLACE / "jupyter" / "kernels" / name / "kernel.json"
+    file = home / "jupyter" / "kernels" / name / "kernel.json"
     file.parent.mkdir(parents=True)
     spec = {"argv": kernel, "display_name": name, "language": "python"}
     file.write_text(json.dumps(spec))

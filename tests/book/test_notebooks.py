@@ -167,3 +167,46 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# tests/notebooks.py, on sites with one notebook.
+
+
+def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
+    """What the run of a site says of one cell with a stored output."""
+    outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
+    cell = nbformat.v4.new_code_cell(
+        source, outputs=outputs, metadata=metadata, execution_count=1
+    )
+    head = nbformat.v4.new_markdown_cell("# Title")
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made = nbformat.v4.new_notebook(cells=[head, cell], metadata={"kernelspec": kernel})
+    path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(made, path)
+    command = [sys.executable, ROOT / "tests" / "notebooks.py", "--site", home / "site"]
+    done = subprocess.run(
+        [*command, "--pytest=-n0"], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "printed", "metadata", "status", "says"),
+    [
+        ("print(6 * 7)\n7", "42\n7\n", {}, 0, "1 cells: 1 run and compared"),
+        ("print(6 * 7)", "43\n", {}, 1, "43"),
+        ("print(6 * 7)", "", {}, 1, "42"),
+        ("1 / 0", "", {}, 1, "ZeroDivisionError"),
+        ("print(6 * 7)", "43\n", {"tags": ["nbval-ignore-output"]}, 0, "not compared"),
+        ("1 / 0", "", {"tags": ["nbval-ignore-output"]}, 1, "ZeroDivisionError"),
+        ("# Needs no-such-tool.\n1 / 0", "", {}, 0, "1 skipped: needs no-such-tool"),
+    ],
+)
+def test_a_stored_output_has_to_be_what_the_cell_prints(
+    tmp_path, source, printed, metadata, status, says
+):
+    pytest.importorskip("nbval", reason="needs nbval")
+    found, report = check(tmp_path, source, printed, **metadata)
+    assert found == status, report
+    assert says in report
