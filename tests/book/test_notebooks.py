@@ -196,7 +196,7 @@ def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
     [
         ("print(6 * 7)\n7", "42\n7\n", {}, 0, "1 cells: 1 run and compared"),
         ("print(6 * 7)", "43\n", {}, 1, "43"),
-        ("print(6 * 7)", "", {}, 1, "42"),
+        ("print(6 * 7)", "", {}, 1, "FAILED"),
         ("1 / 0", "", {}, 1, "ZeroDivisionError"),
         ("print(6 * 7)", "43\n", {"tags": ["nbval-ignore-output"]}, 0, "not compared"),
         ("1 / 0", "", {"tags": ["nbval-ignore-output"]}, 1, "ZeroDivisionError"),
