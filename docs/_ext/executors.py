@@ -1,5 +1,6 @@
 """``executors``: which tool executes how many blocks, scripts and cells of the book."""
 
+from collections import Counter
 from pathlib import Path
 
 from notebooks import is_cell
@@ -18,10 +19,12 @@ TOOLS = {
     ),
 }
 
+KINDS = ("script:", "notebook:", "page:")
+
 
 def collect(app, env) -> list[list]:
     """For each tool: its name, how many files it executes, and how many blocks."""
-    script, notebook, run = (_claims(env, key) for key in ("script:", "notebook:", ""))
+    script, notebook, run = (_claims(env, key) for key in KINDS)
     parts = script, notebook, run, _cells(env, run)
     counts = [[len(part), sum(part.values())] for part in parts]
     every = [sum(numbers) for numbers in zip(*counts[:3], strict=True)]
@@ -30,17 +33,17 @@ def collect(app, env) -> list[list]:
 
 def _claims(env, kind: str) -> dict[str, int]:
     """How many blocks of each page were executed, by the kind of their record."""
-    found = {}
+    found = Counter()
     for docname, claims in env.proof["claims"].items():
         for claim, origin in zip(claims, env.proof["origins"][docname], strict=True):
-            is_kind = (
-                claim.get("what", "").startswith(kind)
-                if kind
-                else claim["how"] == "run"
-            )
-            if is_kind and not claim.get("output") and origin.kind != "not_run":
-                found[docname] = found.get(docname, 0) + 1
+            is_shown_only = claim.get("output") or origin.kind == "not_run"
+            if not is_shown_only and _kind(claim).startswith(kind):
+                found[docname] += 1
     return found
+
+
+def _kind(claim: dict) -> str:
+    return "page:" if claim["how"] == "run" else claim.get("what", "")
 
 
 def _cells(env, pages: dict[str, int]) -> dict[str, int]:

@@ -38,8 +38,8 @@ NOTE = "> {project} made this notebook from its page. To run it, {place}."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
 # The page ran in one of two places; a file of it, and how the reader gets there.
 REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
-# Cells whose output differs between two runs, or in Jupyter: nbval runs them and compares
-# nothing. Of a page that runs alone, they are all, for it shows times.
+# Cells whose output differs between two runs, or in Jupyter: nbval runs them and
+# compares nothing. Of a page that runs alone, they are all, for it shows times.
 VARIES = {
     "dispatch/build_without_setuptools": ("in_a_child()",),  # who is first, of two
     "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere

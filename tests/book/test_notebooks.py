@@ -210,3 +210,10 @@ def test_a_stored_output_has_to_be_what_the_cell_prints(
     found, report = check(tmp_path, source, printed, **metadata)
     assert found == status, report
     assert says in report
+
+
+def test_the_table_of_executors_counts_the_cells(site):
+    books = [nbformat.read(path, as_version=4) for path in site]
+    cells = sum(c.cell_type == "code" for book in books for c in book.cells)
+    page = (SITE.parent / "howto" / "contribute.html").read_text(encoding="utf-8")
+    assert f"<td>{len(site)}</td><td>{cells:,} cells</td>" in page
