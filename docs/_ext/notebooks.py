@@ -42,6 +42,7 @@ REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
 # compares nothing. Of a page that runs alone, they are all, for it shows times.
 VARIES = {
     "dispatch/build_without_setuptools": ("in_a_child()",),  # who is first, of two
+    "explain/strides": ("assert_close(torch.compile",),  # random numbers
     "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere
     "howto/configure_the_build": ('["-O0", "-g"]',),  # sizes with the names of folders
     "howto/migrate_an_extension": ('load("_C", "_C_stable")',),  # the end of a child
@@ -49,12 +50,10 @@ VARIES = {
     "howto/run_one_wheel_on_many_torches": ("torch==2.10.0",),  # what pip looks at
     "reduction/2_plain_kernel": ("build/speed_strands",),  # times
     "reduction/5_make_it_fast": ("benchmarks/gpu/speed.py",),  # times
-    "reference/support_matrix": (
-        "pytest.main(",
-    ),  # Jupyter shows an exit with status 0
+    # Jupyter shows an exit with status 0.
+    "reference/support_matrix": ("pytest.main(",),
     "triton/9_interpreter": ("torch.randn(4096)",),  # random numbers
     "trouble/silent_wrong_answers": ("FAULTS.items()", "check/planted.py"),  # random
-    "trouble/strides_under_compile": ("assert_close(torch.compile",),  # random numbers
 }
 SETUP = """\
 import os
@@ -91,6 +90,16 @@ def write(app, pagename, templatename, context, doctree) -> None:
     context["notebook_file"] = f"_notebooks/{pagename}.ipynb"
     file = Path(app.outdir, context["notebook_file"])
     write_text(file, nbformat.writes(made) + "\n")
+
+
+def find_missing(app, env) -> None:
+    """Stop when a page of VARIES is gone.
+
+    Raises:
+        ValueError: names the pages.
+    """
+    if missing := VARIES.keys() - env.found_docs:
+        raise ValueError(f"VARIES: no page {', '.join(sorted(missing))}")
 
 
 def is_cell(block: Block, result: Result) -> bool:
@@ -231,5 +240,6 @@ def highlight_files(app, doctree) -> None:
 
 def setup(app):
     app.connect("doctree-read", highlight_files)
+    app.connect("env-check-consistency", find_missing)
     app.connect("html-page-context", write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
