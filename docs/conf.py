@@ -35,6 +35,7 @@ extensions = [
     "proof",
     "code_objects",
     "error_table",
+    "executors",
     "finding",
     "finish",
     "notebooks",
