@@ -118,7 +118,7 @@ def notebooks(session: nox.Session) -> None:
     python = book(session)
     session.run(python, "-m", "proof", "library", external=True)
     sphinx(session, python, HTML, *STRICT, "-t", "read")
-    session.run(python, "tests/notebooks.py", *session.posargs, external=True)
+    session.run(python, "tests/book/run_notebooks.py", *session.posargs, external=True)
 
 
 @nox.session

@@ -14,6 +14,7 @@ pytest.importorskip("bs4", reason="needs beautifulsoup4")
 from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
 ROOT = Path(__file__).resolve().parents[2]
+RUN = Path(__file__).with_name("run_notebooks.py")
 SITE = ROOT / "build" / "html" / "_notebooks"
 # What only Sphinx reads: a directive, an option of one, a role, a mark of our own.
 SYNTAX = re.compile(r"(?m)^\s*([`:~]{3,}\s*\{|:[\w-]+:)|(?<!`)\{[\w:-]+\}`|[\0\1]")
@@ -169,7 +170,7 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# tests/notebooks.py, on sites with one notebook.
+# run_notebooks.py, on sites with one notebook.
 
 
 def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
@@ -184,7 +185,7 @@ def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
     path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(made, path)
-    command = [sys.executable, ROOT / "tests" / "notebooks.py", "--site", home / "site"]
+    command = [sys.executable, RUN, "--site", home / "site"]
     done = subprocess.run(
         [*command, "--pytest=-n0"], capture_output=True, text=True, check=False
     )

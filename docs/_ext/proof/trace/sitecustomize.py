@@ -9,6 +9,8 @@ import sys
 import tokenize
 from importlib.util import source_from_cache
 
+METADATA = os.path.join("importlib", "metadata")
+
 
 def _watch(log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -41,6 +43,10 @@ def _watch(log: str) -> None:
     def is_import() -> bool:
         return reader().startswith("<frozen importlib")
 
+    def looks_for_packages() -> bool:
+        """A look through a whole folder, for one module or for installed packages."""
+        return is_import() or METADATA in reader()
+
     def hook(event: str, args: tuple) -> None:
         if event == "open":
             path, _, flags = args
@@ -51,7 +57,7 @@ def _watch(log: str) -> None:
             read = "r" if runs else "t"
             note("w" if changes and not str(path).endswith(".pyc") else read, path)
         elif event in ("os.listdir", "os.scandir"):
-            if not is_import():  # of one module, which lists all that is beside it
+            if not looks_for_packages():
                 note("r", args[0])
         elif event == "import":
             note("r", args[1])

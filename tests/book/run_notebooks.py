@@ -1,7 +1,7 @@
 """Run the notebooks of the site under nbval, each where its reader has it.
 
-``python tests/notebooks.py [NAME ...] [--shard I/N]``, or ``nox -s notebooks``. What a
-cell has to print was stored when the page ran; that it does is found out here anew.
+``nox -s notebooks -- [NAME ...] [--shard I/N]``. What a cell has to print was stored
+when the page ran; that it does is found out here anew.
 """
 
 import argparse
@@ -19,12 +19,13 @@ from pathlib import Path
 import nbformat
 from packaging.requirements import InvalidRequirement, Requirement
 
+sys.path.append(str(Path(__file__).parents[1]))
 from environment import BOOK, without
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "html"
 SETTINGS = Path(__file__).with_suffix(".ini")
-SANITIZE = Path(__file__).with_name("notebooks_sanitize.cfg")
+SANITIZE = Path(__file__).with_suffix(".cfg")
 # As on a page, one stream has all that a cell prints, and its value is printed.
 AS_ON_A_PAGE = """\
 import os, sys; os.dup2(1, 2); sys.stderr = sys.stdout; \
