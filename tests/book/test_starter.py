@@ -388,7 +388,8 @@ def test_a_gpu_compiler_accepts_other_kinds(kind, target, tmp_path):
         pytest.skip(str(missing))
     assert len(code.kernels) == {"rows": 16, "inplace": 8}[kind]
     for kernel in code.kernels:
-        assert kernel.spill_bytes == 0, kernel
+        # For sm_100, nvcc spills one fp64 number of the gradient of softmax_lse.
+        assert kernel.spill_bytes <= 8 * ("double" in kernel.name), kernel
         if re.search("<(8|4), ", kernel.name):
             assert kernel.wide_loads >= 2, kernel
 
