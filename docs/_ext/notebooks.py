@@ -94,14 +94,13 @@ def write(app, pagename, templatename, context, doctree) -> None:
     write_text(file, nbformat.writes(made) + "\n")
 
 
-def find_missing(app, env) -> None:
-    """Stop when a page of VARIES is gone.
-
-    Raises:
-        ValueError: names the pages.
-    """
-    if missing := VARIES.keys() - env.found_docs:
-        raise ValueError(f"VARIES: no page {', '.join(sorted(missing))}")
+def drop_gone(app, exception) -> None:
+    """Remove the notebooks of pages that are gone from a site that is built again."""
+    made = Path(app.outdir, "_notebooks")
+    for path in made.rglob("*.ipynb"):
+        source = Path(app.srcdir, path.relative_to(made)).with_suffix(".md")
+        if not source.exists():
+            path.unlink()
 
 
 def is_cell(block: Block, result: Result) -> bool:
@@ -242,6 +241,6 @@ def highlight_files(app, doctree) -> None:
 
 def setup(app):
     app.connect("doctree-read", highlight_files)
-    app.connect("env-check-consistency", find_missing)
     app.connect("html-page-context", write)
+    app.connect("build-finished", drop_gone)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,6 +13,8 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 pytest.importorskip("bs4", reason="needs beautifulsoup4")
 from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
+from notebooks import VARIES  # noqa: E402  it needs both
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = Path(__file__).with_name("run_notebooks.py")
 SITE = ROOT / "build" / "html" / "_notebooks"
@@ -168,6 +170,11 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_whose_outputs_vary_are_there():
+    gone = [name for name in VARIES if not (ROOT / "docs" / f"{name}.md").exists()]
+    assert not gone
 
 
 # run_notebooks.py, on sites with one notebook.
