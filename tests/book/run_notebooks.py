@@ -19,10 +19,11 @@ from pathlib import Path
 import nbformat
 from packaging.requirements import InvalidRequirement, Requirement
 
-sys.path.append(str(Path(__file__).parents[1]))
-from environment import BOOK, without
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests"), str(ROOT / "docs" / "_ext")]
+from environment import BOOK, without  # noqa: E402  found through the line above
+from proof.prove import part_of  # noqa: E402
+
 SITE = ROOT / "build" / "html"
 SETTINGS = Path(__file__).with_suffix(".ini")
 SANITIZE = Path(__file__).with_suffix(".cfg")
@@ -43,18 +44,20 @@ def main() -> int:
     parser.add_argument("--site", default=SITE, type=Path, help="a site, laid out")
     parser.add_argument("--pytest", default="", help="more options for pytest")
     options = parser.parse_args()
-    part, parts = map(int, options.shard.split("/"))
+    part, parts = part_of(options.shard)
     made = options.site / "_notebooks"
     found = sorted(made.rglob("*.ipynb"))
     names = [path.relative_to(made).with_suffix("").as_posix() for path in found]
     if wrong := set(options.names) - set(names):
         parser.error(f"{', '.join(sorted(wrong))}: no notebook in {made}")
+    chosen = [n for n in names if not options.names or n in options.names]
+    chosen = chosen[part - 1 :: parts]
+    if not chosen:  # pytest would run what is in this folder
+        parser.error(f"--shard {options.shard}: it has no notebook of {made}")
     home = options.site.resolve().parent / "notebooks"
     shutil.rmtree(home, ignore_errors=True)
     write_kernel(home, "python3", sys.executable)
-    chosen = [n for n in names if not options.names or n in options.names]
     counts = Counter()
-    chosen = chosen[part - 1 :: parts]
     paths = [place(options.site, home, name, counts) for name in chosen]
     command = [sys.executable, "-m", "pytest", "-c", SETTINGS, "--rootdir", home]
     command += ["--noconftest", "--nbval", "--nbval-sanitize-with", SANITIZE]

@@ -180,7 +180,9 @@ def test_the_pages_whose_outputs_vary_are_there():
 # run_notebooks.py, on sites with one notebook.
 
 
-def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
+def check(
+    home: Path, source: str, printed: str, shard: str = "1/1", **metadata
+) -> tuple[int, str]:
     """What the run of a site says of one cell with a stored output."""
     outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
     cell = nbformat.v4.new_code_cell(
@@ -192,7 +194,7 @@ def check(home: Path, source: str, printed: str, **metadata) -> tuple[int, str]:
     path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(made, path)
-    command = [sys.executable, RUN, "--site", home / "site"]
+    command = [sys.executable, RUN, "--site", home / "site", "--shard", shard]
     done = subprocess.run(
         [*command, "--pytest=-n0"], capture_output=True, text=True, check=False
     )
@@ -217,6 +219,21 @@ def test_a_stored_output_has_to_be_what_the_cell_prints(
     pytest.importorskip("nbval", reason="needs nbval")
     found, report = check(tmp_path, source, printed, **metadata)
     assert found == status, report
+    assert says in report
+
+
+@pytest.mark.parametrize(
+    ("shard", "status", "says"),
+    [
+        ("half", 1, "no such part"),
+        ("3/2", 1, "no such part"),
+        ("2/2", 2, "no notebook"),
+    ],
+)
+def test_a_part_has_to_have_a_notebook(tmp_path, shard, status, says):
+    found, report = check(tmp_path, "print(6 * 7)", "42\n", shard)
+    assert found == status
+    assert f"--shard {shard}: " in report
     assert says in report
 
 
