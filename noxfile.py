@@ -113,6 +113,15 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def notebooks(session: nox.Session) -> None:
+    """Run each page's notebook under nbval: [PAGE ...] [--shard I/N]."""
+    python = book(session)
+    session.run(python, "-m", "proof", "library", external=True)
+    sphinx(session, python, HTML, *STRICT, "-t", "read")
+    session.run(python, "tests/book/run_notebooks.py", *session.posargs, external=True)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure against the budgets: nox -s bench -- docs, or -- kernels."""
     name, *options = session.posargs or ["kernels"]

@@ -35,6 +35,7 @@ extensions = [
     "proof",
     "code_objects",
     "error_table",
+    "executors",
     "finding",
     "finish",
     "notebooks",
@@ -51,6 +52,7 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "guide/9_other_arguments": "../howto/change_the_arguments.html",
     "howto/find_a_fault": "../trouble/find_a_fault.html",
     "trouble/errata": "../reference/errata.html",
     "howto/build_the_library": "configure_the_build.html",
@@ -110,6 +112,8 @@ sphinx_gallery_conf = {
     # Its two pages load scripts from other hosts.
     "write_computation_times": False,
 }
+# `minigallery` warns that it knows no backreferences. It is given files.
+suppress_warnings = ["sphinx_gallery.config"]
 
 
 def copy_notebooks() -> None:

@@ -37,6 +37,8 @@ for tool in ("ninja", os.environ.get("CXX", "c++").split()[-1]):
 # ``py_limited_api``, that module works in every later version of Python.
 
 SETUP = """
+import sys
+
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -46,6 +48,9 @@ setup(
     packages=["cube"],
     ext_modules=[
         CppExtension("cube._C", ["cube.cpp"], extra_compile_args=["-O3", "-g0"],
+                     # A libstdc++ that is linked in would break exceptions.
+                     extra_link_args=["-Wl,--exclude-libs,ALL"]
+                     * (sys.platform == "linux"),
                      py_limited_api=True)
     ],
     cmdclass={"build_ext": BuildExtension},

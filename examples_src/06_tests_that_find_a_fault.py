@@ -78,6 +78,7 @@ STABLE_TORCH_LIBRARY_IMPL(tested, CPU, m) {
 
 TESTS = r"""
 import pathlib
+import sys
 
 import pytest
 import torch
@@ -88,6 +89,8 @@ cpp_extension.load_inline(
     "tested",
     (HERE / "kernel.cpp").read_text(),
     extra_cflags=["-O2"],
+    # A libstdc++ that is linked in would catch no exception of PyTorch's own.
+    extra_ldflags=["-Wl,--exclude-libs,ALL"] * (sys.platform == "linux"),
     build_directory=str(HERE),
     is_python_module=False,
     no_implicit_headers=True,

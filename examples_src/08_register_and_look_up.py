@@ -63,6 +63,8 @@ with tempfile.TemporaryDirectory() as folder:
         "looked_up",
         SOURCE,
         extra_cflags=["-O2"],
+        # A libstdc++ that is linked in would catch no exception of PyTorch's own.
+        extra_ldflags=["-Wl,--exclude-libs,ALL"] * (sys.platform == "linux"),
         build_directory=folder,
         is_python_module=False,
         no_implicit_headers=True,

@@ -140,6 +140,8 @@ with tempfile.TemporaryDirectory() as folder:
         cuda_sources=SOURCE if gpu else "",
         extra_cflags=["-O3"],
         extra_cuda_cflags=["-O3", "-DUSE_CUDA"],
+        # A libstdc++ that is linked in would catch no exception of PyTorch's own.
+        extra_ldflags=["-Wl,--exclude-libs,ALL"] * (sys.platform == "linux"),
         build_directory=folder,
         is_python_module=False,
         no_implicit_headers=True,

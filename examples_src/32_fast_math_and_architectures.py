@@ -97,7 +97,7 @@ for name, *kernels in zip(FUNCTIONS, exact, fast, strict=True):
 # On a GPU, the errors of both versions follow here:
 
 if torch.cuda.is_available() and torch.version.cuda:
-    x = torch.linspace(0.1, 90, 1 << 20, device="cuda")
+    x = torch.linspace(0.1, 88, 1 << 20, device="cuda")  # exp(89) is infinite
     eager = [x.double().exp(), x.double().sin(), 1.5 / x.double(), x.double().sqrt()]
     eager += [x.double() ** 2 + 1.5]
     for flags in ([], ["--use_fast_math"]):

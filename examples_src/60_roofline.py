@@ -66,6 +66,16 @@ print(f"copy {bandwidth / 1e9:.1f} GB/s, matrix product {rate / 1e9:.1f} GFLOP/s
 print(f"they meet at {ridge:.1f} FLOP/byte")
 
 # %%
+# What comes from the memory of the CPU to a GPU takes a far narrower way. Pageable
+# memory is copied once more before, into pinned memory, which the GPU can read itself.
+
+if DEVICE == "cuda":
+    host = x.cpu()
+    for name, source in {"pageable": host, "pinned": host.pin_memory()}.items():
+        taken = seconds(lambda source=source: target.copy_(source, non_blocking=True))
+        print(f"from {name:8} memory {x.nbytes / taken / 1e9:8.1f} GB/s")
+
+# %%
 # Each operator has an arithmetic intensity: operations for each byte that must move at
 # least. That is one read of every input and one write of the output. RMSNorm is here
 # twice, as one operator and composed of several, which move more bytes than they must.

@@ -80,6 +80,8 @@ libraries = {
 flags = ["-O2", "-std=c++20", "-fPIC", "-shared"]
 flags += [f"-isystem{path}" for path in include_paths()]
 link = [*(f"-L{path}" for path in library_paths()), "-ltorch", "-ltorch_cpu", "-lc10"]
+# A libstdc++ that is linked in would catch no exception of PyTorch's own.
+link += ["-Wl,--exclude-libs,ALL"] * (sys.platform == "linux")
 
 
 def compile(name: str) -> None:

@@ -1,20 +1,35 @@
-"""Make a project of your own from this one, or add an operator to yours.
+"""Make a project of your own from the starter, or add an operator to one.
 
-python new.py ../mykernels --operator reglu     a new project
-python new.py --add geglu                       inside your project
+python new.py ../mykernels --operator reglu              a new project
+python new.py ../mykernels --add my_norm --kind rows     another operator in it
+
+The kinds of operators, by what an element of the result depends on:
+  elementwise  the same element of the arguments: swiglu
+  rows         all elements of a row: softmax_lse
+  inplace      as elementwise, but the result replaces an argument: ema_update_
 """
 
 import argparse
 import keyword
 import re
+import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
-# What is renamed. In your project, this file has your names here.
-PACKAGE, OPERATOR, AUTHOR = "starter", "swiglu", "Opbook contributors"
 HERE = Path(__file__).resolve().parent
-COPIED = set(".cpp .cu .h .in .md .patch .py .toml .yml LICENSE .gitignore".split())
+PACKAGE, AUTHOR = "starter", "Opbook contributors"  # what is renamed
+KINDS = {"elementwise": "swiglu", "rows": "softmax_lse", "inplace": "ema_update"}
+# By kind, and whether in Triton: the files of its own. The others are of "elementwise".
+FOLDERS = {
+    ("elementwise", False): "cpp",
+    ("rows", False): "rows",
+    ("inplace", False): "inplace",
+    ("elementwise", True): "triton",
+    ("rows", True): "triton_rows",
+}
+COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
 NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
 RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
     "aten at c10 prim prims std torch triton pytest asm catch delete do enum extern"
@@ -23,11 +38,16 @@ RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
 )
 CODE = {".cpp", ".cu", ".h", ".py"}
 FORMULA = re.compile(r"(#|//) \[/?(math|reference)\]")
-WORDS = re.compile(r'// \w+: |    """Compute `|.*\bIt computes\s*(`|$)')  # in words
+GUIDE = re.compile(r"(#|//) \[/?(?!math\]|/?reference\])\w+/?\] ?")  # marks its pages
+WORDS = re.compile(
+    r'// \w+: |    """Compute `|.*\bIt (?:computes|writes)\s*(`|$)'
+)  # in words
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*')  # strings and comments
+INIT = re.compile(r"^(import torch|from \w+ import _C)  # ", re.MULTILINE)
+Texts = dict[Path, str]
 
 
-def read(folder: Path) -> dict[Path, str]:
+def read(folder: Path) -> Texts:
     """Return the text of each file of a project, by its path in the folder."""
     paths = [path.relative_to(folder) for path in sorted(folder.rglob("*"))]
     paths = [path for path in paths if NOT_COPIED.isdisjoint(path.parts)]
@@ -35,18 +55,75 @@ def read(folder: Path) -> dict[Path, str]:
     return {path: (folder / path).read_text(encoding="utf-8") for path in paths}
 
 
-def rename(texts: dict[Path, str], names: dict[str, str]) -> dict[Path, str]:
+def without_marks(path: Path, text: str) -> str:
+    """Leave out what marks the regions that the pages of the guide show."""
+    lines = []
+    for line in text.split("\n"):
+        mark = GUIDE.search(line)
+        rest = line[mark.end() :] if mark else ""
+        if mark and rest:  # a comment that goes on after the mark
+            line = f"{line[: mark.start()]}{mark[1]} {rest[0].upper()}{rest[1:]}"
+        elif mark:
+            line = line[: mark.start()].rstrip()
+        if line or not mark:
+            lines.append(line)
+    most = 3 if path.suffix == ".py" else 2  # line breaks in a row
+    return re.sub(rf"\n{{{most + 1},}}", "\n" * most, "\n".join(lines))
+
+
+def function_of(kind: str, operator: str) -> str:
+    """Return the function's name; PyTorch's end in _ if they write to an argument."""
+    return operator + "_" * (kind == "inplace")
+
+
+def sections(markdown: str) -> dict[str, str]:
+    """Split a text at its headings."""
+    return {part.partition("\n")[0]: part for part in markdown.split("\n## ")}
+
+
+def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
+    """Return the files of an operator as they are here, and those of its project."""
+    if (kind, is_triton) not in FOLDERS:
+        sys.exit(f"new.py: there is no kind {kind!r} in Triton")
+    operator, readme = KINDS[kind], Path("README.md")
+    shared = read(HERE / FOLDERS["elementwise", is_triton])
+    own = {path: text for path, text in shared.items() if "swiglu" in path.name}
+    shared = {path: text for path, text in shared.items() if path not in own}
+    if kind != "elementwise":
+        own = read(HERE / FOLDERS[kind, is_triton])
+        parts = sections(shared[readme]) | sections(own.pop(readme))
+        shared[readme] = "\n## ".join(parts.values()).replace("swiglu", operator)
+    own = {path: without_marks(path, text) for path, text in own.items()}
+    shared = {path: without_marks(path, text) for path, text in shared.items()}
+    init = Path("src", PACKAGE, "__init__.py")
+    text = shared[init].replace(f"{PACKAGE}.swiglu", f"{PACKAGE}.{operator}")
+    text = re.sub(r"\bswiglu\b", function_of(kind, operator), text)
+    shared[init] = INIT.sub(r"\1  # noqa: F401 - ", text)
+    return own, shared
+
+
+def flatten(texts: Texts) -> Texts:
+    """Move the package from src/ to the project's own folder."""
+    where, what = 'where = ["src"]', f'include = ["{PACKAGE}*"]'
+    flat = partial(re.compile(r"\bsrc/").sub, "")  # not csrc/
+    return {
+        Path(flat(path.as_posix())): flat(text.replace(where, what))
+        for path, text in texts.items()
+    }
+
+
+def rename(texts: Texts, names: dict[str, str]) -> Texts:
     """Replace words in paths and texts; ``swiglu`` in ``launch_swiglu`` is one too."""
     words = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(names)})(?![A-Za-z0-9])")
     new = partial(words.sub, lambda match: names[match[0]])
     return {Path(new(str(path))): new(text) for path, text in texts.items()}
 
 
-def check_name(what: str, name: str, texts: dict[Path, str]) -> None:
+def check_name(what: str, name: str, texts: Texts) -> None:
     """Exit with the reason if a name cannot be used in a project."""
     code = [NOT_CODE.sub("", texts[path]) for path in texts if path.suffix in CODE]
     words = {word for text in code for word in re.findall(r"\w+", text)}
-    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+    if not re.fullmatch("[a-z][a-z0-9_]*[a-z0-9]|[a-z]", name):
         problem = "must be lower-case letters, digits and _, and begin with a letter"
     elif keyword.iskeyword(name) or name in RESERVED:
         problem = "is reserved in Python, C++ or PyTorch"
@@ -59,78 +136,94 @@ def check_name(what: str, name: str, texts: dict[Path, str]) -> None:
     sys.exit(f"new.py: {what} {name!r} {problem}")
 
 
-def write(folder: Path, texts: dict[Path, str]) -> None:
+def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
     """Write the files, and say what to do with them."""
-    places, words = [], []
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-        name, lines = path.as_posix(), [*enumerate(text.split("\n"), 1)]
+    if shutil.which("ruff"):  # names of other lengths: lines may be broken elsewhere
+        code = [str(path) for path in texts if path.suffix == ".py"]
+        ruff = ("ruff", "format", "--quiet", "--no-cache")
+        subprocess.run([*ruff, *code], cwd=folder, check=False)
+    places, words = [], []
+    for path in texts:
+        text = (folder / path).read_text(encoding="utf-8")
+        place, lines = path.as_posix(), [*enumerate(text.split("\n"), 1)]
         if marked := [n for n, line in lines if FORMULA.match(line)]:
-            places.append(f"  {name}, lines {marked[0]} to {marked[-1]}")
-        words += [f"{name}:{n}" for n, line in lines if WORDS.match(line)]
+            places.append(f"  {place}, lines {marked[0]} to {marked[-1]}")
+        words += [f"{place}:{n}" for n, line in lines if WORDS.match(line)]
     print("  python -m pip install --no-build-isolation -e .\n  python -m pytest")
-    print(f"It still computes {OPERATOR}. Write your formula here:", *places, sep="\n")
+    mine, starters = function_of(kind, name), function_of(kind, KINDS[kind])
+    print(f"{mine} still computes what {starters} of the starter does.")
+    print("Write your formula here:", *places, sep="\n")
     print(f"Describe it in words in {', '.join(words)}.")
 
 
-def create(folder: Path, package: str, operator: str, kind: str) -> None:
+def create(folder: Path, package: str, name: str, kind: str, options: set[str]) -> None:
     """Write a project into a new folder."""
-    if not (HERE / kind).is_dir():
-        sys.exit("new.py: in a project like this one, only --add NAME works")
-    texts = read(HERE / kind)
-    if package != PACKAGE:
-        check_name("package", package, texts)
-    if operator != OPERATOR:
-        check_name("operator", operator, texts)
-    if package == operator:
+    own, shared = template(kind, "triton" in options)
+    texts = shared | own
+    check_name("package", package, texts)
+    check_name("operator", name, texts)
+    if package == name:
         sys.exit(f"new.py: package and operator are both {package!r}: use --package")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         sys.exit(f"new.py: {folder} exists and is not an empty folder")
-    names = {PACKAGE: package, OPERATOR: operator, AUTHOR: f"The authors of {package}"}
-    names[PACKAGE.upper()] = package.upper()
-    texts[Path("new.py")] = Path(__file__).read_text(encoding="utf-8")
-    texts[Path("README.md")] += "\n## Add an operator\n\n`python new.py --add NAME`\n"
-    print(f"Made the package {package} with the operator {operator}. Next:")
+    texts = flatten(texts) if "flat" in options else texts
+    names = {KINDS[kind]: name, AUTHOR: f"The authors of {package}"}
+    names |= {PACKAGE: package, PACKAGE.upper(): package.upper()}
+    print(f"Made the package {package} with the operator {name}. Next:")
     print(f"  cd {folder}")
-    write(folder, rename(texts, names))
-    if kind == "cpp":
-        print("For other arguments, read softcap.patch in the starter.")
+    write(folder, rename(texts, names), name, kind)
 
 
-def add(name: str) -> None:
-    """Copy the operator of this project under another name."""
-    init = Path("src", PACKAGE, "__init__.py")
-    texts = read(HERE)
-    own = {f"{OPERATOR}{end}" for end in (".h", ".cu", "_op.cpp", ".py")}
-    copied = {p: t for p, t in texts.items() if p.name.removeprefix("test_") in own}
-    if not copied or init not in texts:
-        sys.exit(f"new.py: --add works in a project, but {HERE} is none")
-    check_name("operator", name, texts)
-    line = f"from {PACKAGE}.{OPERATOR} import"
-    exports = texts[init].replace("__all__ = [", f'__all__ = ["{name}", ')
-    exports = exports.replace(line, f"from {PACKAGE}.{name} import {name}\n{line}")
-    new = rename(copied, {OPERATOR: name})
-    print(f"Added {', '.join(sorted(path.as_posix() for path in new))}. Next:")
-    write(HERE, new | {init: exports})
+def add(folder: Path, name: str, kind: str) -> None:
+    """Write an operator of the starter, whatever yours look like, into a project."""
+    inits = [*folder.glob("src/*/__init__.py"), *folder.glob("*/__init__.py")]
+    if not inits:
+        sys.exit(f"new.py: --add needs a project, but {folder} is none")
+    init, package = inits[0], inits[0].parent.name
+    own, shared = template(kind, is_triton=not (folder / "csrc").is_dir())
+    texts = read(folder)
+    check_name("operator", name, texts | shared | own)
+    own = own if init.parent.parent.name == "src" else flatten(own)
+    names = {KINDS[kind]: name, PACKAGE: package, PACKAGE.upper(): package.upper()}
+    own = {path: text for path, text in rename(own, names).items() if path not in texts}
+    function, text = function_of(kind, name), init.read_text(encoding="utf-8")
+    names = re.findall(r'"(\w+)"', text.partition("__all__ = [")[2])
+    exported = ", ".join(f'"{name}"' for name in sorted([*names, function]))
+    text = re.sub(r"__all__ = \[[^]]*\]", f"__all__ = [{exported}]", text)
+    lines = re.findall(rf"^from {package}\..*\n", text, re.MULTILINE)
+    start = text.index(lines[0]) if lines else len(text)
+    for line in lines:
+        text = text.replace(line, "", 1)
+    lines = sorted([*lines, f"from {package}.{name} import {function}\n"])
+    text = text[:start] + "".join(lines) + text[start:]
+    init.write_text(text, encoding="utf-8")
+    print(f"Added {', '.join(sorted(path.as_posix() for path in own))}. Next:")
+    write(folder, own, name, kind)
 
 
 def main() -> None:
     """Read the command line."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("folder", nargs="?", type=Path, help="where the project goes")
-    parser.add_argument("--operator", help="name of its operator")
+    parser.add_argument("folder", type=Path, help="where the project goes, or is")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--operator", metavar="NAME", help="make a project with this one")
+    what.add_argument("--add", metavar="NAME", help="add this operator to a project")
+    parser.add_argument("--kind", choices=KINDS, default="elementwise")
     parser.add_argument("--package", help="name of the package (default: the folder's)")
     parser.add_argument("--triton", action="store_true", help="Triton, no build")
-    parser.add_argument("--add", metavar="NAME", help="add an operator to this project")
+    parser.add_argument("--flat", action="store_true", help="no folder src/")
     args = parser.parse_args()
-    if bool(args.add) == bool(args.folder) or bool(args.folder) != bool(args.operator):
-        parser.error("give a folder and --operator NAME, or --add NAME alone")
+    name = args.add or args.operator
+    name = name.removesuffix("_") if args.kind == "inplace" else name
     if args.add:
-        return add(args.add)
+        return add(args.folder, name, args.kind)
     package = args.package or args.folder.resolve().name.replace("-", "_")
-    create(args.folder, package, args.operator, "triton" if args.triton else "cpp")
+    options = {option for option in ("triton", "flat") if getattr(args, option)}
+    create(args.folder, package, name, args.kind, options)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
-PARTS += ("benchmarks", "docs/_ext", "starter", "README.md", "LICENSE")
+PARTS += ("benchmarks", "conftest.py", "docs/_ext", "starter", "README.md", "LICENSE")
 FAULTS = "tests/faults/*.toml"  # a file for each operator
 EMULATOR = "tests/test_gpu_emulator.py"
 ON_THE_EMULATOR = (EMULATOR, "_kernel.py")

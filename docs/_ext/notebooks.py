@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import nbformat
+from docutils import nodes
 from nbformat import NotebookNode, v4
 
 import page_text
@@ -27,12 +28,35 @@ _BLOCK = re.compile(
 _LINK_INSIDE = re.compile(r' href="(?!https?:)[^"]*"')
 _CELL = "\1"  # on both sides of the number of a block that becomes a cell
 _EXIT = re.compile(r"^(raise SystemExit|sys\.exit)\b", re.MULTILINE)
-_TRACEBACK = "Traceback (most recent call last):"
+# Where a report begins: an exception without a frame of the page has no first line.
+_REPORT = re.compile(
+    r"^(Traceback \(most |.+\n\n(The above|During handling of the above) exception)",
+    re.MULTILINE,
+)
 
 NOTE = "> {project} made this notebook from its page. To run it, {place}."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
 # The page ran in one of two places; a file of it, and how the reader gets there.
 REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
+# Cells whose output differs between two runs, or in Jupyter: nbval runs them and
+# compares nothing. Of a page that runs alone, they are all, for it shows times.
+VARIES = {
+    "dispatch/build_without_setuptools": ("in_a_child()",),  # who is first, of two
+    "explain/strides": ("assert_close(torch.compile",),  # random numbers
+    "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere
+    "howto/configure_the_build": ('["-O0", "-g"]',),  # sizes with the names of folders
+    "howto/migrate_an_extension": ('load("_C", "_C_stable")',),  # the end of a child
+    "howto/profile": ("show(",),  # times
+    "howto/publish": ("auditwheel show build", "build/publish/none"),  # sets
+    "howto/run_one_wheel_on_many_torches": ("torch==2.10.0",),  # what pip looks at
+    "production/draw_random_numbers": ("for p in (0.0, 0.1",),  # random numbers
+    "reduction/2_plain_kernel": ("build/speed_strands",),  # times
+    "reduction/5_make_it_fast": ("benchmarks/gpu/speed.py",),  # times
+    # Jupyter shows an exit with status 0.
+    "reference/support_matrix": ("pytest.main(",),
+    "triton/9_interpreter": ("torch.randn(4096)",),  # random numbers
+    "trouble/silent_wrong_answers": ("FAULTS.items()", "check/planted.py"),  # random
+}
 SETUP = """\
 import os
 import sys
@@ -63,15 +87,25 @@ def write(app, pagename, templatename, context, doctree) -> None:
     cells = list(map(is_cell, blocks, results))
     text = markdown(context["body"], address, claims, cells)
     made = notebook(text, blocks, results, setup_cells(app, path, blocks))
+    ignore_outputs(made, pagename, page.runs_alone(path))
     nbformat.validate(made)
     context["notebook_file"] = f"_notebooks/{pagename}.ipynb"
     file = Path(app.outdir, context["notebook_file"])
     write_text(file, nbformat.writes(made) + "\n")
 
 
+def drop_gone(app, exception) -> None:
+    """Remove the notebooks of pages that are gone from a site that is built again."""
+    made = Path(app.outdir, "_notebooks")
+    for path in made.rglob("*.ipynb"):
+        source = Path(app.srcdir, path.relative_to(made)).with_suffix(".md")
+        if not source.exists():
+            path.unlink()
+
+
 def is_cell(block: Block, result: Result) -> bool:
     """Whether a block is a cell: it ran, and needs g++ and Python packages at most."""
-    tools = {need.partition(">=")[0] for need in block.needs} - {"g++"}
+    tools = {need.partition(">=")[0] for need in block.needs} - {"g++", "nm"}
     return result.status != "not_run" and tools <= packages()
 
 
@@ -87,6 +121,21 @@ def packages() -> set[str]:
 def raises(block: Block) -> bool:
     """Whether a block ends with an exception, as an exit with any status does here."""
     return block.fails is not None or bool(_EXIT.search(block.code))
+
+
+def ignore_outputs(made: NotebookNode, pagename: str, is_all: bool) -> None:
+    """Tag the cells whose outputs nbval does not compare.
+
+    Raises:
+        ValueError: when no cell has a text of VARIES, as after an edit of the page.
+    """
+    code = [cell for cell in made.cells if cell.cell_type == "code"]
+    for text in ("",) if is_all else VARIES.get(pagename, ()):
+        found = [cell for cell in code if text in cell.source]
+        if not found:
+            raise ValueError(f"VARIES: no cell of {pagename} has {text!r}")
+        for cell in found:
+            cell.metadata.setdefault("tags", []).append("nbval-ignore-output")
 
 
 def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> str:
@@ -120,9 +169,8 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     if any(map(raises, blocks)):
         note += FAILS
     code = SETUP.format(file=file, place=place)
-    has_triton = any("triton" in block.code for block in blocks)
-    if has_triton and not machine.gpus():
-        code += INTERPRET
+    if not machine.gpus():
+        code += INTERPRET  # what a page imports may have a kernel in Triton
     return note, code
 
 
@@ -139,8 +187,8 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
     cells = [cell for cell in cells if cell.source]
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"  # the same in each build
-        if cell.get("outputs"):
-            cell.execution_count = number
+        if cell.cell_type == "code" and number > 1:
+            cell.execution_count = number  # it ran, and has all that it printed
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
@@ -151,11 +199,18 @@ def code_cell(block: Block, result: Result) -> NotebookNode:
     if block.language == "console":
         # As on the page, the first command that fails ends the block.
         magic = "%%bash -o pipefail\n"
-        source = " || exit\n".join(command for _, command in page.commands(block))
+        source = "\n".join(_or_exit([text for _, text in page.commands(block)]))
     needs = f"# Needs {', '.join(block.needs)}.\n" if block.needs else ""
     tags = {"tags": ["raises-exception"]} if raises(block) else {}
     printed = outputs(block, result)
     return v4.new_code_cell(f"{magic}{needs}{source}", metadata=tags, outputs=printed)
+
+
+def _or_exit(commands: list[str]) -> list[str]:
+    """Have each command but the last end the cell if it fails."""
+    *before, last = commands
+    comment = re.compile(r"(  #[^'\"]*)?$")
+    return [*(comment.sub(r" || exit\1", text, count=1) for text in before), last]
 
 
 def outputs(block: Block, result: Result) -> list[NotebookNode]:
@@ -167,7 +222,8 @@ def outputs(block: Block, result: Result) -> list[NotebookNode]:
             name = "CalledProcessError"
         elif not _EXIT.search(block.code):
             name, _, message = result.reason.partition(": ")
-            start = max(printed.find(_TRACEBACK), 0)  # a SyntaxError has no such line
+            report = _REPORT.search(printed)
+            start = report.start() if report else 0  # a SyntaxError has no such line
             printed, trace = printed[:start], printed[start:].splitlines()
         name = name.rpartition(".")[2]
         errors = [v4.new_output("error", ename=name, evalue=message, traceback=trace)]
@@ -176,6 +232,15 @@ def outputs(block: Block, result: Result) -> list[NotebookNode]:
     return errors
 
 
+def highlight_files(app, doctree) -> None:
+    """Colour a cell that writes a C++ file as C++."""
+    for block in doctree.findall(nodes.literal_block):
+        if re.match(r"%%writefile \S+\.(cpp|h)\n", block.astext()):
+            block["language"] = "cpp"
+
+
 def setup(app):
+    app.connect("doctree-read", highlight_files)
     app.connect("html-page-context", write)
+    app.connect("build-finished", drop_gone)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

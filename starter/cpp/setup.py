@@ -1,6 +1,6 @@
 """Build csrc/ into ``starter._C``."""
 
-import os  # [gpu/]
+import os
 import shutil  # [gpu/]
 import subprocess  # [gpu/]
 import sys
@@ -49,6 +49,9 @@ else:
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
         os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")  # [/gpu]
 
+# DEBUG=1: for a debugger, which needs line numbers and variables.
+optimize = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3"]
+exact = ["-fno-trapping-math"]  # vectors of comparisons, which change no value
 hide = "-fvisibility=hidden"  # nvcc hands it to the C++ compiler
 hide = hide if torch.version.hip else f"-Xcompiler={hide}"  # [gpu/]
 extension = make(
@@ -57,8 +60,8 @@ extension = make(
     depends=glob("csrc/*.h"),
     define_macros=macros,
     extra_compile_args={
-        "cxx": ["-O3", "-g0", "-std=c++20", "-fvisibility=hidden"],
-        "nvcc": ["-O3", "-std=c++20", hide],
+        "cxx": ["-g0", *optimize, *exact, "-std=c++20", "-fvisibility=hidden"],
+        "nvcc": [*optimize, "-std=c++20", hide],
     },
     # Some toolchains link a second libstdc++ in. Exported, it would break exceptions.
     extra_link_args=["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else [],

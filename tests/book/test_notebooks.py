@@ -13,7 +13,10 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 pytest.importorskip("bs4", reason="needs beautifulsoup4")
 from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
+from notebooks import VARIES  # noqa: E402  it needs both
+
 ROOT = Path(__file__).resolve().parents[2]
+RUN = Path(__file__).with_name("run_notebooks.py")
 SITE = ROOT / "build" / "html" / "_notebooks"
 # What only Sphinx reads: a directive, an option of one, a role, a mark of our own.
 SYNTAX = re.compile(r"(?m)^\s*([`:~]{3,}\s*\{|:[\w-]+:)|(?<!`)\{[\w:-]+\}`|[\0\1]")
@@ -41,7 +44,7 @@ PAGE = """\
       ```
 
     ```{run} console
-    $ echo one
+    $ echo one  # and go on
     $ echo two
     ```
 
@@ -94,7 +97,9 @@ def test_blocks_become_cells_with_what_they_printed(book):
     assert printed.text == "before\n"
     assert [error.ename, error.evalue] == ["ZeroDivisionError", "division by zero"]
     assert error.traceback[0].startswith("Traceback")
-    assert console.source == "%%bash -o pipefail\necho one || exit\necho two"
+    assert (
+        console.source == "%%bash -o pipefail\necho one || exit  # and go on\necho two"
+    )
     assert console.outputs[0].text == "one\ntwo\n"
     assert ends.source == "# Needs nbformat.\nraise SystemExit(0)"
     assert [cell.execution_count for cell in (setup, said)] == [None, 3]
@@ -165,3 +170,75 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_whose_outputs_vary_are_there():
+    gone = [name for name in VARIES if not (ROOT / "docs" / f"{name}.md").exists()]
+    assert not gone
+
+
+# run_notebooks.py, on sites with one notebook.
+
+
+def check(
+    home: Path, source: str, printed: str, shard: str = "1/1", **metadata
+) -> tuple[int, str]:
+    """What the run of a site says of one cell with a stored output."""
+    outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
+    cell = nbformat.v4.new_code_cell(
+        source, outputs=outputs, metadata=metadata, execution_count=1
+    )
+    head = nbformat.v4.new_markdown_cell("# Title")
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made = nbformat.v4.new_notebook(cells=[head, cell], metadata={"kernelspec": kernel})
+    path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(made, path)
+    command = [sys.executable, RUN, "--site", home / "site", "--shard", shard]
+    done = subprocess.run(
+        [*command, "--pytest=-n0"], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "printed", "metadata", "status", "says"),
+    [
+        ("print(6 * 7)\n7", "42\n7\n", {}, 0, "1 cells: 1 run and compared"),
+        ("print(6 * 7)", "43\n", {}, 1, "43"),
+        ("print(6 * 7)", "", {}, 1, "FAILED"),
+        ("1 / 0", "", {}, 1, "ZeroDivisionError"),
+        ("print(6 * 7)", "43\n", {"tags": ["nbval-ignore-output"]}, 0, "not compared"),
+        ("1 / 0", "", {"tags": ["nbval-ignore-output"]}, 1, "ZeroDivisionError"),
+        ("# Needs no-such-tool.\n1 / 0", "", {}, 0, "1 skipped: needs no-such-tool"),
+    ],
+)
+def test_a_stored_output_has_to_be_what_the_cell_prints(
+    tmp_path, source, printed, metadata, status, says
+):
+    pytest.importorskip("nbval", reason="needs nbval")
+    found, report = check(tmp_path, source, printed, **metadata)
+    assert found == status, report
+    assert says in report
+
+
+@pytest.mark.parametrize(
+    ("shard", "status", "says"),
+    [
+        ("half", 1, "no such part"),
+        ("3/2", 1, "no such part"),
+        ("2/2", 2, "no notebook"),
+    ],
+)
+def test_a_part_has_to_have_a_notebook(tmp_path, shard, status, says):
+    found, report = check(tmp_path, "print(6 * 7)", "42\n", shard)
+    assert found == status
+    assert f"--shard {shard}: " in report
+    assert says in report
+
+
+def test_the_table_of_executors_counts_the_cells(site):
+    books = [nbformat.read(path, as_version=4) for path in site]
+    cells = sum(c.cell_type == "code" for book in books for c in book.cells)
+    page = (SITE.parent / "howto" / "contribute.html").read_text(encoding="utf-8")
+    assert f"<td>{len(site)}</td><td>{cells:,} cells</td>" in page

@@ -20,6 +20,7 @@ STARTER = ROOT / "starter"
 # As names of other lengths: two packages and three operators.
 CPP = ("k", "soft_capping_of_scores", "swish")
 TRITON = ("kernels_of_ours", "relu")
+ADDED = {"rows": "attention_weights", "inplace": "decaying_mean"}  # other kinds
 spec = importlib.util.spec_from_file_location("new", STARTER / "new.py")
 new = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(new)
@@ -59,6 +60,10 @@ def refusal(*arguments, script: Path = STARTER / "new.py") -> str:
     return done.stderr
 
 
+def new_py(*arguments) -> str:
+    return run(STARTER / "new.py", *arguments, folder=STARTER)
+
+
 def install(project: Path, site: Path) -> None:
     """Install into a folder of its own, with the torch of this environment."""
     pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation")
@@ -72,12 +77,15 @@ def run_tests(project: Path, site: Path, *options: str) -> None:
 
 @pytest.fixture(scope="session")
 def projects(tmp_path_factory) -> Path:
-    """A project of each kind; the C++ one has grown an operator."""
+    """A project in each language, which have grown operators of other kinds."""
     folder = tmp_path_factory.mktemp("projects")
-    script = STARTER / "new.py"
-    run(script, folder / CPP[0], "--operator", CPP[1], folder=folder)
-    run("new.py", "--add", CPP[2], folder=folder / CPP[0])
-    run(script, folder / TRITON[0], "--operator", TRITON[1], "--triton", folder=folder)
+    cpp, in_triton = folder / CPP[0], folder / TRITON[0]
+    new_py(cpp, "--operator", CPP[1])
+    new_py(cpp, "--add", CPP[2])
+    for kind, operator in ADDED.items():
+        new_py(cpp, "--add", operator, "--kind", kind)
+    new_py(in_triton, "--operator", TRITON[1], "--triton")
+    new_py(in_triton, "--add", ADDED["rows"], "--kind", "rows")
     return folder
 
 
@@ -100,18 +108,39 @@ def files(folder: Path) -> list[Path]:
     return [folder / name for name in done.stdout.split()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "most_files", "most_lines"), [("cpp", 18, 1055), ("triton", 10, 450)]
-)
-def test_it_is_small(kind, most_files, most_lines):
-    found = files(STARTER / kind)
-    if kind == "cpp":
-        found.append(STARTER / "new.py")  # a project carries it
-    lines = {path: len(path.read_text().splitlines()) for path in found}
-    assert len(found) <= most_files
+# Files, lines, and lines of the longest file.
+SIZES = {
+    ("elementwise", False): (17, 955, 160),
+    ("rows", False): (18, 1270, 210),
+    ("inplace", False): (18, 1035, 210),
+    ("elementwise", True): (9, 450, 215),
+    ("rows", True): (9, 560, 280),
+}
+# Files and lines of a further operator of a kind that the project has already.
+FURTHER = {"elementwise": (5, 490), "rows": (5, 645), "inplace": (5, 455)}
+
+
+@pytest.mark.parametrize(("kind", "is_triton"), SIZES)
+def test_it_is_small(kind, is_triton):
+    most_files, most_lines, longest = SIZES[kind, is_triton]
+    own, shared = new.template(kind, is_triton)
+    lines = {path: text.count("\n") for path, text in (shared | own).items()}
+    assert len(lines) <= most_files
     assert sum(lines.values()) <= most_lines
-    longest = 160 if kind == "cpp" else 215
     assert not {path: n for path, n in lines.items() if n > longest}
+
+
+@pytest.mark.parametrize("kind", FURTHER)
+def test_a_further_operator_is_small(tmp_path, kind):
+    new_py(tmp_path / "mine", "--operator", "blend", "--kind", kind)
+    before = new.read(tmp_path / "mine")
+    new_py(tmp_path / "mine", "--add", "blend_again", "--kind", kind)
+    added = [
+        text for path, text in new.read(tmp_path / "mine").items() if path not in before
+    ]
+    most_files, most_lines = FURTHER[kind]
+    assert len(added) <= most_files
+    assert sum(text.count("\n") for text in added) <= most_lines
 
 
 def test_it_knows_nothing_of_the_rest():
@@ -120,8 +149,11 @@ def test_it_knows_nothing_of_the_rest():
         assert "opbook" not in text.lower(), path
 
 
+OPERATORS = [(CPP[1], ""), (CPP[2], CHEAP), *((name, "") for name in ADDED.values())]
+
+
 @pytest.mark.all
-@pytest.mark.parametrize(("operator", "which"), [(CPP[1], ""), (CPP[2], CHEAP)])
+@pytest.mark.parametrize(("operator", "which"), OPERATORS)
 def test_a_project_in_cpp_passes_its_tests(installed, operator, which):
     tests = f"tests/test_{operator}.py"
     run_tests(installed / CPP[0], installed / "site", tests, "-k", which)
@@ -130,6 +162,16 @@ def test_a_project_in_cpp_passes_its_tests(installed, operator, which):
 @pytest.mark.all
 def test_a_project_in_triton_passes_its_tests(installed):
     run_tests(installed / TRITON[0], installed / "site")
+
+
+@pytest.mark.all
+def test_the_timing_script_prints_a_table(installed):
+    names = (f"k:{CPP[2]}", f"k.{CPP[2]}:composite", "20x30", "20x30", "0.5")
+    paths = {"PYTHONPATH": str(installed / "site")}
+    said = run(STARTER / "timing.py", *names, folder=installed, **paths)
+    for word in ("operator", "pytorch", "torch.compile(pytorch)", "bfloat16 on c"):
+        assert word in said
+    assert len(re.findall(r"\|\s+\d+\.?\d*\s", said)) >= 4
 
 
 FORGOTTEN = [  # of one tensor alone
@@ -153,21 +195,73 @@ def test_the_tests_of_a_project_notice_a_forgotten_tensor(
         run_tests(installed / CPP[0], site, *only)
 
 
-@pytest.mark.parametrize("kind", ["cpp", "triton"])
-def test_the_starter_itself_passes_its_tests(tmp_path, kind):
-    project = tmp_path / kind
-    for path in files(STARTER / kind):
-        copy = project / path.relative_to(STARTER / kind)
+@pytest.mark.parametrize("folder", ["cpp", "rows", "inplace", "triton", "triton_rows"])
+def test_the_starter_itself_passes_its_tests(tmp_path, folder):
+    places = {place: of for of, place in new.FOLDERS.items()}
+    own, shared = new.template(*places[folder])
+    for name, text in (shared | own).items():
+        copy = tmp_path / folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text())
-    install(project, tmp_path / "site")
-    run_tests(project, tmp_path / "site", "-k", CHEAP)
+        copy.write_text(text)
+    install(tmp_path / folder, tmp_path / "site")
+    run_tests(tmp_path / folder, tmp_path / "site", "-k", CHEAP)
 
 
-@pytest.mark.parametrize(("kind", "package"), [("cpp", CPP[0]), ("triton", TRITON[0])])
-def test_the_readme_names_new_py_where_it_is(projects, kind, package):
-    assert "new.py" not in (STARTER / kind / "README.md").read_text()
-    assert "`python new.py --add" in (projects / package / "README.md").read_text()
+def test_no_mark_of_the_guide_is_left(projects):
+    for package in (CPP[0], TRITON[0]):
+        for path, text in new.read(projects / package).items():
+            marks = set(re.findall(r"(?://|#) \[(/?\w+/?)\]", text))
+            assert marks <= {"math", "/math", "reference", "/reference"}, path
+
+
+def test_an_added_operator_does_not_copy_what_was_edited(tmp_path):
+    new_py(tmp_path / "mine", "--operator", "blend", "--flat")
+    kernel = tmp_path / "mine/csrc/blend.h"
+    kernel.write_text("edited")
+    said = new_py(tmp_path / "mine", "--add", "mean_", "--kind", "inplace")
+    assert "mean_ still computes what ema_update_ of the starter does" in said
+    said = new_py(tmp_path / "mine", "--add", "blend_again")
+    assert "blend_again still computes what swiglu of the starter does" in said
+    assert "[math]" in (tmp_path / "mine/csrc/blend_again.h").read_text()
+    assert kernel.read_text() == "edited"
+    init = (tmp_path / "mine/mine/__init__.py").read_text()
+    assert "from mine.mean import mean_\n" in init
+    assert "src" not in (tmp_path / "mine/pyproject.toml").read_text()
+
+
+FLAT = [("rows",), ("inplace",), ("rows", "--triton")]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("kind", FLAT, ids=" ".join)
+def test_a_flat_project_passes_its_tests(tmp_path, kind):
+    project = tmp_path / "kernels_of_ours"
+    new_py(project, "--operator", "mean", "--flat", "--kind", *kind)
+    if "--triton" not in kind:
+        run("setup.py", "-q", "build_ext", "--inplace", folder=project)
+    run_tests(project, project, "-k", CHEAP)
+
+
+@pytest.mark.parametrize("package", [CPP[0], TRITON[0]])
+def test_a_copy_is_clean(projects, package):
+    if not shutil.which("ruff"):
+        pytest.skip("ruff is not installed")
+    for command in ("check", "format --check"):
+        done = subprocess.run(
+            ["ruff", *command.split(), "--isolated", "."],
+            cwd=projects / package,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_copy_has_the_files_of_the_starter_alone(tmp_path):
+    new_py(tmp_path / "mine", "--operator", "blend")
+    found = {path for path in (tmp_path / "mine").rglob("*") if path.is_file()}
+    own, shared = new.template("elementwise", False)
+    assert len(found) == len(own | shared)
 
 
 def test_no_old_name_is_left(projects):
@@ -176,7 +270,9 @@ def test_no_old_name_is_left(projects):
         assert len(found) > 8
         for path in found:
             text = f"{path.relative_to(projects)}\n{path.read_text()}"
-            assert not re.search("starter|swiglu|opbook", text, re.IGNORECASE), path
+            assert not re.search(
+                "starter|swiglu|softmax_lse|ema_update|opbook", text, re.IGNORECASE
+            ), path
 
 
 @pytest.mark.all
@@ -228,14 +324,13 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
 def test_other_mistakes_are_refused(tmp_path):
     assert "is a module of Python" in refusal(tmp_path / "json", "--operator=softcap")
     assert "package and operator are both" in refusal(tmp_path / "q", "--operator=q")
-    assert "--add works in a project" in refusal("--add", "softcap")
-    for wrong in (
-        (),
-        ("--operator=a",),
-        (tmp_path / "b",),
-        (tmp_path / "b", "--add=c"),
-    ):
-        assert "give a folder and --operator NAME, or --add" in refusal(*wrong)
+    assert "--add needs a project" in refusal(tmp_path, "--add=softcap")
+    assert "no kind 'inplace' in Triton" in refusal(
+        tmp_path / "b", "--operator=softcap", "--triton", "--kind=inplace"
+    )
+    for wrong in ((), ("--operator=a",), (tmp_path / "b",)):
+        assert "required" in refusal(*wrong)
+    assert "not allowed with" in refusal(tmp_path / "b", "--add=c", "--operator=d")
     assert not [*tmp_path.iterdir()]
 
 
@@ -247,9 +342,7 @@ def test_what_exists_stays_as_it_is(projects, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     project = projects / CPP[0]
     for name in CPP[1:]:
-        assert "is taken" in refusal("--add", name, script=project / "new.py")
-    words = "only --add NAME works"
-    assert words in refusal(tmp_path / "q", "--operator=z", script=project / "new.py")
+        assert "is taken" in refusal(project, "--add", name)
 
 
 def test_it_says_which_lines_hold_the_formula(tmp_path):
@@ -276,34 +369,29 @@ def test_it_says_which_lines_describe_the_formula(tmp_path, kind):
     assert found == {path.as_posix() for path, text in texts if formula in text}
 
 
-@pytest.fixture
-def softcap(tmp_path) -> Path:
-    """A project whose operator has other arguments."""
-    if not shutil.which("patch"):
-        pytest.skip("patch is not installed")
-    options = ("--operator", "softcap")
-    run(STARTER / "new.py", "mysoftcap", *options, folder=tmp_path)
-    with (STARTER / "softcap.patch").open() as patch:
-        command = ["patch", "-p1", "--fuzz=0"]
-        subprocess.run(command, cwd=tmp_path / "mysoftcap", stdin=patch, check=True)
-    return tmp_path / "mysoftcap"
-
-
-def test_the_patch_leaves_nothing_of_the_old_arguments(softcap):
-    for path, text in new.read(softcap).items():
-        if path.name != "new.py":
-            assert not re.search(r"gate|\bup\b|limit\b|SiLU", text), path
+@one_of_each_compiler
+def test_a_gpu_compiler_accepts_it(target, tmp_path):
+    compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
 
 
 @pytest.mark.all
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_gpu_compiler_accepts_other_arguments(target, softcap, tmp_path):
-    compiled(softcap / "csrc" / "softcap.cu", target, tmp_path, loads=1)
-
-
-@one_of_each_compiler
-def test_a_gpu_compiler_accepts_it(target, tmp_path):
-    compiled(STARTER / "cpp" / "csrc" / "swiglu.cu", target, tmp_path, loads=2)
+@pytest.mark.parametrize("kind", ["rows", "inplace"])
+def test_a_gpu_compiler_accepts_other_kinds(kind, target, tmp_path):
+    for place in ("cpp", kind):
+        csrc = STARTER / place / "csrc"
+        shutil.copytree(csrc, tmp_path / "csrc", dirs_exist_ok=True)
+    source = tmp_path / "csrc" / f"{new.KINDS[kind]}.cu"
+    try:
+        code = codeobjects.compile_kernel(source, target, tmp_path)
+    except codeobjects.ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert len(code.kernels) == {"rows": 16, "inplace": 8}[kind]
+    for kernel in code.kernels:
+        # For sm_100, nvcc spills one fp64 number of the gradient of softmax_lse.
+        assert kernel.spill_bytes <= 8 * ("double" in kernel.name), kernel
+        if re.search("<(8|4), ", kernel.name):
+            assert kernel.wide_loads >= 2, kernel
 
 
 def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
@@ -317,44 +405,6 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
         assert kernel.spill_bytes == 0, kernel
         if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
             assert kernel.wide_loads == loads + ("backward" in kernel.name), kernel
-
-
-@pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
-@pytest.mark.parametrize("operator", ["softcap", "squared_relu"])
-def test_the_patch_fits_other_names_by_the_commands_of_the_page(tmp_path, operator):
-    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
-    (rename,) = re.findall(r"\$ (sed 's/mysoftcap/.+')", page)
-    rename = rename.replace("squash", operator)
-    run(STARTER / "new.py", "attn", "--operator", operator, folder=tmp_path)
-    command = f"{rename} {STARTER / 'softcap.patch'} | patch -p1 --fuzz=0"
-    subprocess.run(["bash", "-c", command], cwd=tmp_path / "attn", check=True)
-    kernels = (tmp_path / f"attn/csrc/{operator}.h").read_text()
-    assert not re.search(r"\bup\b", kernels)
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory) -> Path:
-    """A project whose arguments have the names that the page's command gives them."""
-    folder = tmp_path_factory.mktemp("renamed")
-    page = (ROOT / "docs/guide/9_other_arguments.md").read_text()
-    commands = re.findall(r"^\$ (\(cd pairs && sed .+?\))$", page, re.DOTALL | re.M)
-    run(STARTER / "new.py", "pairs", "--operator", "pair", folder=folder)
-    assert len(commands) == 4
-    for command in commands:
-        subprocess.run(["bash", "-c", command], cwd=folder, check=True)
-    return folder / "pairs"
-
-
-@pytest.mark.all
-def test_a_project_with_other_names_of_arguments_passes_its_tests(pairs, tmp_path):
-    install(pairs, tmp_path / "site")
-    run_tests(pairs, tmp_path / "site", "-k", CHEAP)
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_a_gpu_compiler_accepts_other_names_of_arguments(target, pairs, tmp_path):
-    compiled(pairs / "csrc" / "pair.cu", target, tmp_path, loads=2)
 
 
 def test_copies_that_torch_writes_for_rocm_are_left_out(tmp_path):

@@ -48,6 +48,8 @@ QUERIES = {
     "cuda stream": "explain/streams",
     "memory bound": "explain/roofline",
     "cutlass": "howto/reach_for_a_library",
+    "tvm-ffi nonstrict_trace": "explain/which_mechanism",
+    "which mechanism": "explain/which_mechanism",
     "race condition": "howto/avoid_kernel_pitfalls",
     "run triton without a gpu": "triton/9_interpreter triton/10_ahead_of_time",
     "autotune": "triton/14_autotune examples/70_autotune_in_triton",

@@ -112,31 +112,43 @@ def test_it(opbook_check):
 
 
 @pytest.fixture
-def named_plugins_alone(monkeypatch):
-    """Where opbook-tools is installed, pytest would load the plugin a second time."""
+def run_tests(module, pytester, monkeypatch):
+    """Run `TESTS` in a process of its own, which torch needs, and read how they end."""
+    # Where opbook-tools is installed, pytest would load the plugin a second time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    path = os.pathsep.join([str(pytester.path), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", path)
+
+    def run_tests(text: str, *options: str) -> pytest.RunResult:
+        pytester.makepyfile(text)
+        pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+
+    return run_tests
 
 
-@pytest.mark.usefixtures("named_plugins_alone")
 @pytest.mark.parametrize(("operator", "failed"), [("double", 0), ("flat", 2)])
 def test_the_plugin_makes_a_test_of_each_check_and_sample(
-    module, pytester, operator, failed
+    module, run_tests, operator, failed
 ):
-    pytester.makepyfile(TESTS.format(module=module, operator=operator))
-    pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
-    done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    done = run_tests(TESTS.format(module=module, operator=operator))
     done.assert_outcomes(passed=4 - failed, failed=failed, skipped=2)
 
 
-@pytest.mark.usefixtures("named_plugins_alone")
-def test_the_plugin_works_with_xdist_and_writes_junit(module, pytester, monkeypatch):
+@pytest.mark.parametrize(
+    ("has", "gets"),
+    [("test_it(opbook_check)", "test_it(check)"), ("@opbook_tools.samples", "# ")],
+)
+def test_the_decorator_and_its_argument_need_each_other(module, run_tests, has, gets):
+    text = TESTS.format(module=module, operator="double")
+    done = run_tests(text.replace(has, gets))
+    assert "needs the argument opbook_check" in done.stdout.str()
+
+
+def test_the_plugin_works_with_xdist_and_writes_junit(module, run_tests, pytester):
     pytest.importorskip("xdist")
-    monkeypatch.syspath_prepend(pytester.path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
-    pytester.makepyfile(TESTS.format(module=module, operator="flat"))
-    pytester.makeconftest("pytest_plugins = ['opbook_tools.pytest_plugin']")
-    options = "-p", "xdist", "-n", "2", "--junitxml", "report.xml"
-    done = pytester.runpytest_subprocess(*options)
+    text = TESTS.format(module=module, operator="flat")
+    done = run_tests(text, "-p", "xdist", "-n", "2", "--junitxml", "report.xml")
     done.assert_outcomes(passed=2, failed=2, skipped=2)
     report = (pytester.path / "report.xml").read_text()
     assert 'name="test_it[strides-0]"' in report

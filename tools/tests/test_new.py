@@ -1,6 +1,7 @@
 """opbook new makes the starter's project, from a clone and from a wheel."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -32,18 +33,38 @@ def test_an_option_that_the_starter_does_not_know_is_misuse(capsys):
     assert "opbook new" in capsys.readouterr().err
 
 
+def make(what: str, source: Path, folder: Path) -> Path:
+    """Let setuptools make a wheel or an sdist in a folder, and nothing elsewhere."""
+    pytest.importorskip("setuptools", minversion="77.0.3")
+    folder.mkdir(exist_ok=True)
+    command = f"setup.py -q egg_info --egg-base {folder} build --build-base {folder}/b"
+    command = f"{command} {what} --dist-dir {folder}"
+    subprocess.run([sys.executable, *command.split()], cwd=source, check=True)
+    [made] = [path for path in folder.iterdir() if path.suffix in {".whl", ".gz"}]
+    return made
+
+
+def unpacked(wheel: Path) -> Path:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    zipfile.ZipFile(wheel).extractall(wheel.parent / "site")
+    return wheel.parent / "site"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The files of a wheel, far from the repository."""
-    pytest.importorskip("setuptools", minversion="77.0.3")
-    folder = tmp_path_factory.mktemp("wheel")
-    command = "setup.py -q egg_info --egg-base {0} build --build-base {0}/build"
-    command = f"{command} bdist_wheel --dist-dir {{0}}".format(folder)
-    subprocess.run([sys.executable, *command.split()], cwd=TOOLS, check=True)
-    [made] = folder.glob("*.whl")
-    assert made.name.endswith("-py3-none-any.whl")
-    zipfile.ZipFile(made).extractall(folder / "site")
-    return folder / "site"
+    return unpacked(make("bdist_wheel", TOOLS, tmp_path_factory.mktemp("wheel")))
+
+
+@pytest.fixture(scope="module")
+def wheel_of_sdist(tmp_path_factory):
+    """The same, made from an sdist that lies far from the repository too."""
+    folder = tmp_path_factory.mktemp("sdist")
+    shutil.unpack_archive(
+        make("sdist", TOOLS, folder), folder / "source", filter="data"
+    )
+    [source] = (folder / "source").iterdir()
+    return unpacked(make("bdist_wheel", source, folder / "wheel"))
 
 
 def test_the_wheel_has_what_is_borrowed_and_nothing_that_was_made(wheel):
@@ -53,13 +74,22 @@ def test_the_wheel_has_what_is_borrowed_and_nothing_that_was_made(wheel):
     ).read_bytes()
     starter = {name for name in files(copies / "starter") if "__pycache__" not in name}
     assert starter == files(copies / "starter")
-    assert {"new.py", "cpp/setup.py", "cpp/csrc/module.cpp"} < starter
+    assert {"new.py", "cpp/setup.py", "rows/csrc/rows.h", "triton/LICENSE"} < starter
 
 
-def test_the_wheel_works_without_the_repository(wheel, tmp_path):
+def test_the_sdist_makes_the_same_wheel(wheel, wheel_of_sdist):
+    package = "opbook_tools"
+    assert files(wheel / package) == files(wheel_of_sdist / package)
+
+
+def test_the_wheel_works_without_the_repository(wheel_of_sdist, tmp_path):
     command = [sys.executable, "-m", "opbook_tools.cli"]
-    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(wheel)}}
+    environment = os.environ | {"PYTHONPATH": str(wheel_of_sdist)}
+    options = {"cwd": tmp_path, "env": environment}
     options |= {"check": True, "capture_output": True}
-    subprocess.run([*command, "new", "mine", "--operator", "reglu"], **options)
-    assert "csrc/reglu.h" in files(tmp_path / "mine")
+    new = [*command, "new", "mine"]
+    subprocess.run([*new, "--operator", "blend", "--kind", "rows"], **options)
+    assert {"csrc/blend.h", "csrc/rows.h"} < files(tmp_path / "mine")
+    subprocess.run([*new, "--add", "mean", "--kind", "inplace"], **options)
+    assert {"csrc/mean.h", "csrc/inplace.h"} < files(tmp_path / "mine")
     subprocess.run([*command, "--help"], **options)

@@ -1,7 +1,8 @@
 """sphinx-gallery: it runs each script in a process of its own, and shows the record.
 
-Two of its functions have no public hook and are replaced: `execute_script` gives what
-the store has, for a build of the site runs nothing, and `_thumbnail_div` makes cards.
+What has no public hook is replaced: `execute_script`, to give what the store has, for a
+build of the site runs nothing, and `_thumbnail_div` with the two lines around its
+thumbnails, to make cards of sphinx-design.
 """
 
 import re
@@ -116,12 +117,13 @@ def replace(app) -> None:
     """Replace sphinx-gallery's functions, where it is used."""
     if "sphinx_gallery.gen_gallery" not in app.extensions:
         return
-    from sphinx_gallery import gen_rst
+    from sphinx_gallery import directives, gen_rst
 
     gen_rst.execute_script = _replay
     if "sphinx_design" in app.extensions:
-        gen_rst.THUMBNAIL_PARENT_DIV, gen_rst.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
-        gen_rst._thumbnail_div = card
+        for user in (gen_rst, directives):  # the gallery, and `minigallery` on a page
+            user.THUMBNAIL_PARENT_DIV, user.THUMBNAIL_PARENT_DIV_CLOSE = CARDS, "\n"
+            user._thumbnail_div = card
 
 
 def _replay(script_blocks, script_vars, gallery_conf, file_conf):

@@ -53,7 +53,7 @@ def state(step: int) -> dict[str, File]:
         if of_file[name] <= step:
             lines = text.splitlines(keepends=True)
             kept = [*range(1, len(lines) + 1)]
-            if of_region:  # the others are whole, and a patch has parts of regions
+            if of_region:  # the others are whole
                 kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
             text = "".join(lines[number - 1] for number in kept)
             original = (folder / name).relative_to(ROOT).as_posix()

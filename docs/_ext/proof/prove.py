@@ -200,14 +200,20 @@ def shared_out(every: list[Unit], shard: str) -> list[Unit]:
     """Part I of N, "I/N": the longest units go in turn to the part with least to do."""
     if not shard:
         return every
-    found = re.fullmatch(r"(\d+)/(\d+)", shard)
-    number, parts = map(int, found.groups() if found else (0, 0))
-    if not 1 <= number <= parts:
-        raise SystemExit(f"--shard {shard}: there is no such part")
+    number, parts = part_of(shard)
     shares: list[list[Unit]] = [[] for _ in range(parts)]
     for unit in sorted(every, key=lambda unit: (-seconds(unit), unit.what)):
         min(shares, key=lambda share: sum(map(seconds, share))).append(unit)
     return shares[number - 1]
+
+
+def part_of(shard: str) -> tuple[int, int]:
+    """The numbers of "I/N"; the program ends if there is no such part."""
+    found = re.fullmatch(r"(\d+)/(\d+)", shard)
+    number, parts = map(int, found.groups() if found else (0, 0))
+    if not 1 <= number <= parts:
+        raise SystemExit(f"--shard {shard}: there is no such part")
+    return number, parts
 
 
 def main() -> int:

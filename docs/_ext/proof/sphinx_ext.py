@@ -179,7 +179,7 @@ def _label(app, docname: str, origin: Origin) -> nodes.paragraph:
     label = nodes.paragraph(classes=["proof", f"proof-{origin.kind or 'unproven'}"])
     label += nodes.inline("", "Origin: ", classes=["proof-spoken"])
     text = nodes.inline("", origin.label)
-    if page := app.env.tables["ledger"]["page"]:
+    for page in app.env.tables["ledger"]["pages"]:
         uri = app.builder.get_relative_uri(docname, page)
         address = f"{uri}#{ledger.anchor(docname)}"
         text = nodes.reference("", origin.label, refuri=address, internal=True)
@@ -217,4 +217,4 @@ def setup(app):
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    return {"version": "1", "env_version": 3, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 4, "parallel_read_safe": False}

@@ -14,7 +14,9 @@ class Place(SphinxDirective):
     """A directive of the table's name."""
 
     def run(self) -> list[nodes.Node]:
-        self.env.tables[self.name]["page"] = self.env.docname
+        pages = self.env.tables[self.name]["pages"]
+        if self.env.docname not in pages:
+            pages.append(self.env.docname)
         return [place(table=self.name)]
 
 
@@ -31,17 +33,17 @@ def add(app, name: str, collect: Callable, html: Callable) -> None:
     def prepare(app) -> None:
         if not hasattr(app.env, "tables"):
             app.env.tables = {}
-        app.env.tables.setdefault(name, {"page": "", "data": None})
+        app.env.tables.setdefault(name, {"pages": [], "data": None})
 
     def purge(app, env, docname) -> None:
-        if env.tables[name]["page"] == docname:
-            env.tables[name]["page"] = ""
+        pages = env.tables[name]["pages"]
+        pages[:] = [page for page in pages if page != docname]
 
     def update(app, env) -> list[str]:
         """Write the page again when the table has changed."""
         table, data = env.tables[name], collect(app, env)
         changed, table["data"] = data != table["data"], data
-        return [table["page"]] if changed and table["page"] else []
+        return table["pages"] if changed else []
 
     def show(app, doctree, docname) -> None:
         for node in list(doctree.findall(place)):

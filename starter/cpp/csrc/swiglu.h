@@ -19,10 +19,10 @@ template <typename T>  // [backward]
 STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> limit,
                                           T& grad_gate, T& grad_up) {
   compute_t<T> d = grad, g = gate, u = up;
-  const bool gate_is_clamped = g > limit;
-  const bool up_is_clamped = u > limit || u < -limit;
-  if (gate_is_clamped) g = limit;
-  if (up_is_clamped) u = u > limit ? limit : -limit;
+  const bool gate_is_clamped = g > limit, up_is_clamped = std::abs(u) > limit;
+  if (g > limit) g = limit;
+  if (u > limit) u = limit;
+  if (u < -limit) u = -limit;
   const compute_t<T> sigmoid = fast_divide(1, 1 + fast_exp(-g));
   const compute_t<T> slope = sigmoid * (1 + g * (1 - sigmoid));  // of SiLU
   // What was clamped no longer depends on its input: its gradient is zero.

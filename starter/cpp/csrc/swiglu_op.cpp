@@ -17,20 +17,25 @@ struct Cpu {
 
   template <typename T>
   void swiglu(View<T> gate, View<T> up, T* output, int64_t count, double limit) const {
-    for_each(count, [&](int64_t i) {
-      output[i] = swiglu_value<T>(*gate.at(i), *up.at(i), limit);
-    });
+    const auto compute = [=](int64_t i, int64_t n, const T* g, const T* u) {
+      for (int64_t j = 0; j < n; ++j)
+        output[i + j] = swiglu_value<T>(g[j], u[j], limit);
+    };
+    for_each(count, compute, gate, up);
   }
 
   template <typename T>  // [backward]
   void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
                        int64_t count, double limit) const {
-    for_each(count, [&](int64_t i) {
-      T dg, du;
-      swiglu_gradients<T>(*grad.at(i), *gate.at(i), *up.at(i), limit, dg, du);
-      if (grad_gate) grad_gate[i] = dg;
-      if (grad_up) grad_up[i] = du;
-    });
+    const auto compute = [=](int64_t i, int64_t n, const T* d, const T* g, const T* u) {
+      for (int64_t j = 0; j < n; ++j) {
+        T dg, du;
+        swiglu_gradients<T>(d[j], g[j], u[j], limit, dg, du);
+        if (grad_gate) grad_gate[i + j] = dg;
+        if (grad_up) grad_up[i + j] = du;
+      }
+    };
+    for_each(count, compute, grad, gate, up);
   }  // [/backward]
 };
 

@@ -38,6 +38,11 @@ def copy_into(package: Path) -> None:
     """Put copies into a package that is being built."""
     for name in PLACES:
         source, target = find(name), package / "borrowed" / name
+        if not source.exists():
+            raise SystemExit(
+                f"opbook-tools: {source} is missing. Build from the folder tools/ of a "
+                "clone of the whole repository, or from an sdist."
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=_MADE, dirs_exist_ok=True)

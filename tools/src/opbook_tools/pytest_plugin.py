@@ -11,14 +11,15 @@ from opbook_tools.sample import Sample
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the tests of a function that asks for `opbook_check`."""
-    if "opbook_check" not in metafunc.fixturenames:
-        return
     marked = getattr(metafunc.function, "opbook_samples", None)
-    if marked is None:
+    takes = "opbook_check" in metafunc.fixturenames
+    if takes != bool(marked):
         raise pytest.UsageError(
-            f"{metafunc.definition.nodeid} takes opbook_check: it needs the decorator "
-            "@opbook_tools.samples(operator, [...])"
+            f"{metafunc.definition.nodeid}: the decorator @opbook_tools.samples("
+            "operator, [...]) needs the argument opbook_check, and the other way round"
         )
+    if not marked:
+        return
     pytest.importorskip("torch")
     from opbook_tools import check
 

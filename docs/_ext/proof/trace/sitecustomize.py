@@ -9,6 +9,8 @@ import sys
 import tokenize
 from importlib.util import source_from_cache
 
+METADATA = os.path.join("importlib", "metadata")
+
 
 def _watch(log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -31,20 +33,35 @@ def _watch(log: str) -> None:
     def write(line: str) -> None:
         os.write(descriptor, f"{line}\n".encode())
 
+    def reader() -> str:
+        frame = sys._getframe()
+        while frame and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        # None: Python opens its main script.
+        return frame.f_code.co_filename if frame else "<frozen importlib"
+
+    def is_import() -> bool:
+        return reader().startswith("<frozen importlib")
+
+    def looks_for_packages() -> bool:
+        """A look through a whole folder, for one module or for installed packages."""
+        return is_import() or METADATA in reader()
+
     def hook(event: str, args: tuple) -> None:
         if event == "open":
             path, _, flags = args
             changes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             # Python reads sources to run them, and to find a definition in them. Who
             # else reads a file may show its text.
-            frame = sys._getframe().f_back  # none: Python opens its main script
-            reader = frame.f_code.co_filename if frame else "<frozen importlib"
-            runs = reader.startswith("<frozen importlib") or reader == tokenize.__file__
+            runs = is_import() or reader() == tokenize.__file__
             read = "r" if runs else "t"
             note("w" if changes and not str(path).endswith(".pyc") else read, path)
+        elif event in ("os.listdir", "os.scandir"):
+            if not looks_for_packages():
+                note("r", args[0])
         elif event == "import":
             note("r", args[1])
-        elif event in ("ctypes.dlopen", "os.listdir", "os.scandir"):
+        elif event == "ctypes.dlopen":
             note("r", args[0])
         elif event == "subprocess.Popen":
             words = args[1] if isinstance(args[1], list | tuple) else [args[1]]
