@@ -112,7 +112,7 @@ struct Columns {
   // was cut. Compilers would join a plain store with those of single elements.
   template <typename T, typename Index>
   __device__ void store(T* row, Index i, Vector<T, kWidth> vector) const {
-    if constexpr (sizeof(vector) % kVectorBytes == 0) {
+    if constexpr (!kAligned) {
       if (has_whole(row, i)) {
         T* to = row + first_of(i);
         return store_at_once(reinterpret_cast<Vector<T, kWidth>*>(to), vector);

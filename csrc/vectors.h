@@ -45,23 +45,17 @@ __device__ inline Packed<Elements> pack(Elements elements) {
   return packed;
 }
 
-// [store]
-// Stores a vector in global memory by as few instructions as there can be. NVIDIA's L2
-// cache keeps it longer than what was only read, so that the next kernel finds more of
-// it there.
+// Stores a vector in global memory by as few instructions as there can be.
 template <typename Elements>
 __device__ inline void store_at_once(Elements* to, Elements elements) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(__CUDA_ARCH__)
   const auto packed = pack(elements);
   const uint32_t* words = packed.words;
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
 #pragma unroll
   for (size_t i = 0; i < sizeof(packed) / sizeof(uint32_t); i += 4) {
-    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
                      reinterpret_cast<uint32_t*>(to) + i),
-                 "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3]),
-                 "l"(policy)
+                 "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3])
                  : "memory");
   }
 #else
@@ -69,7 +63,6 @@ __device__ inline void store_at_once(Elements* to, Elements elements) {
   asm volatile("" ::: "memory");
 #endif
 }
-// [/store]
 
 #endif  // OPBOOK_GPU_COMPILER
 

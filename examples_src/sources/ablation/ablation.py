@@ -61,10 +61,6 @@ VARIANTS = {
         ("columns.h", "kAligned || (row > 0", "kAligned || (false"),
         ("columns.h", "return is_inside_whole(i) &&", "return kAligned &&"),
     ],
-    "the hint of stores": [
-        ("vectors.h", "st.global.L2::cache_hint.v4", "st.global.v4"),
-        ("vectors.h", "%4}, %5;", "%4};"),
-    ],
     "vectors as they came": [
         ("vectors.h", 'asm volatile("" : "+r"(word));', ";"),
     ],
