@@ -3,7 +3,7 @@
 #include <limits>
 #include <optional>
 
-#include "../rows.h"
+#include "../rms_norm/rows.h"
 #include "../tensors.h"
 #include "add_rms_norm.h"
 

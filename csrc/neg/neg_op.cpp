@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "../overrides.h"
+#include "overrides.h"
 #include "neg.h"
 
 namespace opbook {

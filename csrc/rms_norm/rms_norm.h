@@ -8,10 +8,10 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "../columns.h"
-#include "../grid.h"
-#include "../launch.h"
-#include "../row_sum.h"
+#include "columns.h"
+#include "grid.h"
+#include "launch.h"
+#include "row_sum.h"
 
 namespace opbook {
 
@@ -327,12 +327,15 @@ __global__ void __launch_bounds__(
   KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(threadIdx.x,
                                                                   blockDim.x, columns);
   kept.load(input.row(row), kept.inputs, whole);
+  // The weight is in flight during the sum, if there are registers for it.
+  constexpr bool kWeightFirst = kAligned && std::is_empty_v<Added>;
+  if constexpr (kWeightFirst) kept.load_weight(weight);
   if constexpr (!std::is_empty_v<Added>) {
     kept.add(added.rows.row(row), added.sum.row(row), whole);
   }
   const acc_t scale = problem.scale(sum_of_row(kept.sum_of_squares(), partial));
   if (rrms != nullptr && threadIdx.x == 0 && has_row) rrms[row] = scale;
-  kept.load_weight(weight);
+  if constexpr (!kWeightFirst) kept.load_weight(weight);
   kept.store_scaled(output.row(row), scale);
 }
 // [/kernel]
@@ -380,8 +383,8 @@ template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;  // vectors of a thread
 
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
-// have a small kernel of their own: it takes only rows with a weight, and converts
-// every element once.
+// have a small kernel of their own: it takes only rows with a weight, converts every
+// element once, and knows the size of its block.
 template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
           typename Added>
 __global__ void __launch_bounds__(kFewRowsThreads, 1)
@@ -414,7 +417,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, 1)
       sum_of_squares += x[k][j] * x[k][j];
     }
   });
-  const acc_t scale = problem.scale(block_sum(sum_of_squares));
+  const acc_t scale = problem.scale(block_sum<kFewRowsThreads>(sum_of_squares));
   if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
   for_each_vector([&](int k, int i) {
     Input stored;
@@ -547,9 +550,8 @@ Launch<scalar_t, weight_t, Added> launch_of(Path path, const Call& call) {
             block_of<Form>(call.vectors)};
   };
   if (path == Path::kFewRows) {
-    const int64_t threads = (call.vectors - 1) / kFewRowsKept<Added> + 1;
     return {rms_norm_few_rows_kernel<scalar_t, weight_t, kWidth, kAligned, Added>,
-            dim3(threads_for(threads))};
+            dim3(kFewRowsThreads)};
   }
   if constexpr (!kAligned && kNarrowWidth > 1) {
     if (path == Path::kNarrow) {

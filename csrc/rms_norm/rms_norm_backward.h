@@ -77,13 +77,14 @@ __device__ inline void store_chunk(const Columns& columns, Vector<acc_t, kWidth>
 // adds up.
 template <typename scalar_t, typename weight_t, bool kAdded, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_kernel(
-    const scalar_t* __restrict__ grad, int64_t grad_stride,
-    const scalar_t* __restrict__ input, int64_t input_stride,
+    const scalar_t* __restrict__ grads, int64_t grad_stride,
+    const scalar_t* __restrict__ inputs, int64_t input_stride,
     const weight_t* __restrict__ weight,
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
     scalar_t* __restrict__ grad_input, accumulate_t<scalar_t>* __restrict__ partial,
     weight_t* __restrict__ grad_weight, int /*rows*/, int hidden,
     accumulate_t<scalar_t> inverse_hidden) {
+  const View<const scalar_t> grad{grads, grad_stride}, input{inputs, input_stride};
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
@@ -91,14 +92,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_backward_few_rows_ker
   const int64_t row = blockIdx.x, chunks = gridDim.x;
   if (partial != nullptr && chunks > 1) let_next_kernel_start();
   const int i = threadIdx.x;
-  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
+  const Columns<kWidth, kAligned> columns(input.row(row), hidden);
   const bool has_vector = i < columns.vectors();
   const acc_t scale = rrms[row];
   acc_t x[kWidth], dyw[kWidth], product = 0;  // dyw is dy * weight
   Input addends{};
   if (has_vector) {
-    const Input grads = columns.elements(grad + row * grad_stride, i);
-    const Input inputs = columns.elements(input + row * input_stride, i);
+    const Input grads = columns.elements(grad.row(row), i);
+    const Input inputs = columns.elements(input.row(row), i);
     if constexpr (kAdded) {
       addends = columns.elements(added + row * hidden, i);
     }
@@ -141,16 +142,116 @@ constexpr int backward_threads(int kept) {
 }
 constexpr int backward_blocks(int kept) { return kept == kShortKept ? 3 : 1; }
 
+// What a thread keeps of the rows that it walks through, and its columns' share of the
+// weight's gradient. kAdded, whether `added` is there, is a constant, because the
+// registers are all taken. For rows that are not aligned, `added` is loaded element by
+// element, as is their weight.
+template <typename scalar_t, typename weight_t, int kKept, bool kAdded, bool kAligned>
+struct KeptGradients {
+  static constexpr int kWidth = kElements<scalar_t>;
+  using acc_t = accumulate_t<scalar_t>;
+  using Input = Vector<scalar_t, kWidth>;
+  using Weight = Vector<weight_t, kWidth>;
+  using Sums = Vector<acc_t, kWidth>;
+
+  Columns<kWidth, kAligned> columns;
+  int first, step, vectors;  // this thread's first vector, how far to its next, the end
+  Packed<Input> x[kKept], dy[kKept];
+  Sums dw[kKept] = {};
+
+  __device__ KeptGradients(int first, int step, Columns<kWidth, kAligned> columns)
+      : columns(columns),
+        first(first),
+        step(step),
+        vectors(static_cast<int>(columns.vectors())) {}
+
+  template <typename Body>
+  __device__ void for_each(Body body) const {
+    for_each_kept<kKept>(first, step, vectors, body);
+  }
+
+  __device__ void load(View<const scalar_t> grad, View<const scalar_t> input, int row,
+                       int rows, Packed<Input>* grads, Packed<Input>* inputs) const {
+    const bool whole = columns.may_load_whole(input.data, row, rows, input.stride) &&
+                       columns.may_load_whole(grad.data, row, rows, grad.stride);
+    const scalar_t *row_x = input.row(row), *row_dy = grad.row(row);
+    if (kAligned || whole) {
+      for_each([&](int k, int i) {
+        inputs[k] = pack(*columns.at(row_x, i)),
+        grads[k] = pack(*columns.at(row_dy, i));
+      });
+    } else {
+      for_each([&](int k, int i) {
+        inputs[k] = pack(columns.elements(row_x, i));
+        grads[k] = pack(columns.elements(row_dy, i));
+      });
+    }
+  }
+
+  template <typename WeightsAt>
+  __device__ acc_t product(WeightsAt weights_at) {
+    acc_t sum = 0;
+    for_each([&](int k, int i) {
+      sum += products(columns.only_inside(i, dy[k].unpack()), weights_at(k, i),
+                      columns.only_inside(i, x[k].unpack()));
+    });
+    return sum;
+  }
+
+  // Stores the row of the input's gradient, unless it is null, and adds to the
+  // weight's. One loop for both takes fewer registers than two.
+  template <typename WeightsAt>
+  __device__ void differentiate(WeightsAt weights_at,
+                                const scalar_t* __restrict__ added,
+                                scalar_t* __restrict__ grad_input, int64_t place,
+                                acc_t scale, acc_t mean_product) {
+    for_each([&](int k, int i) {
+      const Input inputs = x[k].unpack(), grads = dy[k].unpack();
+      const Weight weights = weights_at(k, i);
+      Input dx{};
+      if constexpr (kAdded) dx = columns.elements(added + place, i);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const acc_t value = static_cast<acc_t>(inputs.data[j]);
+        const acc_t slope = static_cast<acc_t>(grads.data[j]);
+        acc_t result = input_gradient(slope * static_cast<acc_t>(weights.data[j]),
+                                      value, scale, mean_product);
+        if constexpr (kAdded) result += static_cast<acc_t>(dx.data[j]);
+        dx.data[j] = static_cast<scalar_t>(result);
+        dw[k].data[j] += slope * value * scale;
+      }
+      if (grad_input != nullptr) columns.store(grad_input + place, i, dx);
+    });
+  }
+};
+
+// Stores the chunk of a block that has several rows: each row leaves its sums in
+// `sums`, in shared memory, and each thread adds up columns.
+template <typename Kept, typename acc_t, typename weight_t>
+__device__ inline void store_chunk_of_rows(const Kept& kept, acc_t* sums, int hidden,
+                                           int64_t chunk, int64_t chunks,
+                                           acc_t* partial, weight_t* grad_weight) {
+  __syncthreads();
+  kept.for_each([&](int k, int i) {
+    kept.columns.store_plainly(sums + threadIdx.y * hidden, i, kept.dw[k]);
+  });
+  __syncthreads();
+  const int threads = blockDim.x * blockDim.y;
+  const Columns<1, true> single(sums, hidden);
+  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < hidden; i += threads) {
+    Vector<acc_t, 1> sum{};
+    for (unsigned y = 0; y < blockDim.y; ++y) sum.data[0] += sums[y * hidden + i];
+    store_chunk(single, sum, i, chunk, chunks, partial, grad_weight);
+  }
+}
+
 // A row belongs to the threads of one threadIdx.y, in all kBlocks blocks of a cluster.
-// They walk from row to row, and keep their columns' share of the weight's gradient in
-// registers. The next row is in flight while this one is added up. kAdded, whether
-// `added` is there, is a constant, because the registers are all taken. For rows that
-// are not aligned, `added` is loaded element by element, as is their weight.
+// They walk from row to row. The next row is in flight while this one is added up.
 template <typename scalar_t, typename weight_t, int kKept, int kBlocks, bool kAdded,
           bool kAligned>
 __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept))
-    rms_norm_backward_kernel(const scalar_t* __restrict__ grad, int64_t grad_stride,
-                             const scalar_t* __restrict__ input, int64_t input_stride,
+    rms_norm_backward_kernel(const scalar_t* __restrict__ grads, int64_t grad_stride,
+                             const scalar_t* __restrict__ inputs, int64_t input_stride,
                              const weight_t* __restrict__ weight,
                              const accumulate_t<scalar_t>* __restrict__ rrms,
                              const scalar_t* __restrict__ added,
@@ -158,133 +259,65 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
                              accumulate_t<scalar_t>* __restrict__ partial,
                              weight_t* __restrict__ grad_weight, int rows, int hidden,
                              accumulate_t<scalar_t> inverse_hidden) {
+  const View<const scalar_t> grad{grads, grad_stride}, input{inputs, input_stride};
   using acc_t = accumulate_t<scalar_t>;
-  constexpr int kWidth = kElements<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
-  using Sums = Vector<acc_t, kWidth>;
-  constexpr bool kShort = kKept == kShortKept;
+  constexpr bool kKeepWeight =
+      sizeof(weight_t) <= sizeof(scalar_t) && !(kAdded && kBlocks > 1);
+  using Kept = KeptGradients<scalar_t, weight_t, kKept, kAdded, kAligned>;
 
   // One memory for both: the sums of columns come when those of rows are done.
-  constexpr int kSums = kBlocks == 1 ? kSharedThreads * kKept * kWidth : 1;
+  constexpr int kSums = kBlocks == 1 ? kSharedThreads * kKept * Kept::kWidth : 1;
   __shared__ union {
     RowSum<acc_t, kBlocks> row_sum;
-    alignas(Sums) acc_t sums[kSums];
+    alignas(typename Kept::Sums) acc_t sums[kSums];
   } shared;
-  auto& row_sum = shared.row_sum;
-  auto& sums = shared.sums;
-  row_sum.start();
+  shared.row_sum.start();
   // Otherwise no sum_chunks_kernel follows.
   if (partial != nullptr && gridDim.x > kBlocks) let_next_kernel_start();
-  const int first = blockIdx.x % kBlocks * blockDim.x + threadIdx.x;
-  const int step = kBlocks * blockDim.x;
   const int chunk = blockIdx.x / kBlocks, chunks = gridDim.x / kBlocks;
   const int row_step = chunks * blockDim.y;
   int row = chunk * blockDim.y + threadIdx.y;
   // The launcher sees to it that all rows of a thread are cut in the same places.
-  const Columns<kWidth, kAligned> columns(input + row * input_stride, hidden);
-  const int vectors = static_cast<int>(columns.vectors());
-  const auto for_each_vector = [&](auto body) {
-    for_each_kept<kKept>(first, step, vectors, body);
-  };
-
-  constexpr bool kKeepWeight =
-      sizeof(weight_t) <= sizeof(scalar_t) && !(kAdded && kBlocks > 1);
-  Packed<Weight> w[kKeepWeight ? kKept : 1];
+  Kept kept(blockIdx.x % kBlocks * blockDim.x + threadIdx.x, kBlocks * blockDim.x,
+            {input.row(row), hidden});
+  Packed<typename Kept::Input> next_x[kKept], next_dy[kKept];
+  if (row < rows) kept.load(grad, input, row, rows, kept.dy, kept.x);
+  Packed<typename Kept::Weight> w[kKeepWeight ? kKept : 1];
+  if constexpr (kKeepWeight) {
+    kept.for_each(
+        [&](int k, int i) { w[k] = pack(weight_at(kept.columns, weight, i)); });
+  }
   const auto weights_at = [&](int k, int i) {
     if constexpr (kKeepWeight) return w[k].unpack();
-    return weight_at(columns, weight, i);
+    return weight_at(kept.columns, weight, i);
   };
-  Packed<Input> x[kKept], next_x[kKept];
-  Packed<Input> dy[kKept], next_dy[kKept];
-  Sums dw[kKept] = {};
-  const auto load = [&](int64_t row, Packed<Input>* inputs, Packed<Input>* grads) {
-    const bool whole = columns.may_load_whole(input, row, rows, input_stride) &&
-                       columns.may_load_whole(grad, row, rows, grad_stride);
-    const scalar_t* row_x = input + row * input_stride;
-    const scalar_t* row_dy = grad + row * grad_stride;
-    if (kAligned || whole) {
-      for_each_vector([&](int k, int i) {
-        inputs[k] = pack(*columns.at(row_x, i)),
-        grads[k] = pack(*columns.at(row_dy, i));
-      });
-    } else {
-      for_each_vector([&](int k, int i) {
-        inputs[k] = pack(columns.elements(row_x, i));
-        grads[k] = pack(columns.elements(row_dy, i));
-      });
-    }
-  };
-  if (row < rows) load(row, x, dy);
-
-  if constexpr (kKeepWeight) {
-    for_each_vector([&](int k, int i) { w[k] = pack(weight_at(columns, weight, i)); });
-  }
 
   for (int turn = 0; row - static_cast<int>(threadIdx.y) < rows;
        ++turn, row += row_step) {
     // Threads whose row is past the last one still take part in the sum.
     const bool has_row = row < rows;
-    acc_t product = 0;
-    if (has_row) {
-      for_each_vector([&](int k, int i) {
-        product += products(columns.only_inside(i, dy[k].unpack()), weights_at(k, i),
-                            columns.only_inside(i, x[k].unpack()));
-      });
-    }
-    if (row + row_step < rows) load(row + row_step, next_x, next_dy);
+    const acc_t product = has_row ? kept.product(weights_at) : acc_t(0);
+    const int next = row + row_step;
+    if (next < rows) kept.load(grad, input, next, rows, next_dy, next_x);
     const acc_t scale = has_row ? rrms[row] : acc_t(0);
-    const acc_t mean_product =
-        (kShort ? warp_sum(product, blockDim.x) : row_sum.sum(product, turn)) *
-        inverse_hidden;
+    const acc_t sum = kKept == kShortKept ? warp_sum(product, blockDim.x)
+                                          : shared.row_sum.sum(product, turn);
     if (has_row) {
-      for_each_vector([&](int k, int i) {
-        const Input inputs = x[k].unpack(), grads = dy[k].unpack();
-        const Weight weights = weights_at(k, i);
-        Input dx{};
-        if constexpr (kAdded) {
-          dx = columns.elements(added + int64_t{row} * hidden, i);
-        }
-        // One loop for both gradients takes fewer registers than two.
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          const acc_t value = static_cast<acc_t>(inputs.data[j]);
-          const acc_t slope = static_cast<acc_t>(grads.data[j]);
-          acc_t result = input_gradient(slope * static_cast<acc_t>(weights.data[j]),
-                                        value, scale, mean_product);
-          if constexpr (kAdded) result += static_cast<acc_t>(dx.data[j]);
-          dx.data[j] = static_cast<scalar_t>(result);
-          dw[k].data[j] += slope * value * scale;
-        }
-        if (grad_input != nullptr) {
-          columns.store(grad_input + int64_t{row} * hidden, i, dx);
-        }
-      });
+      kept.differentiate(weights_at, added, grad_input, int64_t{row} * hidden, scale,
+                         sum * inverse_hidden);
     }
 #pragma unroll
-    for (int k = 0; k < kKept; ++k) x[k] = next_x[k], dy[k] = next_dy[k];
+    for (int k = 0; k < kKept; ++k) kept.x[k] = next_x[k], kept.dy[k] = next_dy[k];
   }
 
   if (partial == nullptr) return;
-  if (kBlocks > 1 || blockDim.y == 1) {
-    for_each_vector([&](int k, int i) {
-      store_chunk(columns, dw[k], i, chunk, chunks, partial, grad_weight);
-    });
-    return;
+  if (kBlocks == 1 && blockDim.y > 1) {
+    return store_chunk_of_rows(kept, shared.sums, hidden, chunk, chunks, partial,
+                               grad_weight);
   }
-  // The rows of a block leave their sums side by side, and each thread adds up columns.
-  __syncthreads();
-  for_each_vector([&](int k, int i) {
-    columns.store_plainly(sums + threadIdx.y * hidden, i, dw[k]);
+  kept.for_each([&](int k, int i) {
+    store_chunk(kept.columns, kept.dw[k], i, chunk, chunks, partial, grad_weight);
   });
-  __syncthreads();
-  const int threads = blockDim.x * blockDim.y;
-  const Columns<1, true> single(input, hidden);
-  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < hidden; i += threads) {
-    Vector<acc_t, 1> sum{};
-    for (unsigned y = 0; y < blockDim.y; ++y) sum.data[0] += sums[y * hidden + i];
-    store_chunk(single, sum, i, chunk, chunks, partial, grad_weight);
-  }
 }
 // [/fused]
 
@@ -294,23 +327,23 @@ __global__ void __launch_bounds__(backward_threads(kKept), backward_blocks(kKept
 // One block, one row.
 template <typename scalar_t, typename weight_t, bool kAligned>
 __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel(
-    const scalar_t* __restrict__ grad, int64_t grad_stride,
-    const scalar_t* __restrict__ input, int64_t input_stride,
+    const scalar_t* __restrict__ grads, int64_t grad_stride,
+    const scalar_t* __restrict__ inputs, int64_t input_stride,
     const weight_t* __restrict__ weight,
     const accumulate_t<scalar_t>* __restrict__ rrms, const scalar_t* __restrict__ added,
     scalar_t* __restrict__ grad_input, int64_t rows, int64_t hidden,
     accumulate_t<scalar_t> inverse_hidden) {
+  const View<const scalar_t> grad{grads, grad_stride}, input{inputs, input_stride};
   using acc_t = accumulate_t<scalar_t>;
   constexpr int kWidth = kElements<scalar_t>;
   using Input = Vector<scalar_t, kWidth>;
 
   const int64_t row = row_of_block();
   if (row >= rows) return;
-  const scalar_t* dy = grad + row * grad_stride;
-  const scalar_t* x = input + row * input_stride;
+  const scalar_t *dy = grad.row(row), *x = input.row(row);
   const Columns<kWidth, kAligned> columns(x, hidden);
-  bool whole = columns.may_load_whole(input, row, rows, input_stride) &&
-               columns.may_load_whole(grad, row, rows, grad_stride);
+  bool whole = columns.may_load_whole(input.data, row, rows, input.stride) &&
+               columns.may_load_whole(grad.data, row, rows, grad.stride);
   if (added != nullptr)
     whole = whole && columns.may_load_whole(added, row, rows, hidden);
   const int64_t vectors = columns.vectors();
@@ -345,13 +378,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_input_gradient_kernel
 // A thread per column sums one chunk of rows; no atomics.
 template <typename scalar_t>
 __global__ void __launch_bounds__(kMaxThreads, 1)
-    rms_norm_weight_gradient_kernel(const scalar_t* __restrict__ grad,
+    rms_norm_weight_gradient_kernel(const scalar_t* __restrict__ grads,
                                     int64_t grad_stride,
-                                    const scalar_t* __restrict__ input,
+                                    const scalar_t* __restrict__ inputs,
                                     int64_t input_stride,
                                     const accumulate_t<scalar_t>* __restrict__ rrms,
                                     accumulate_t<scalar_t>* __restrict__ partial,
                                     int64_t rows, int64_t hidden) {
+  const View<const scalar_t> grad{grads, grad_stride}, input{inputs, input_stride};
   using acc_t = accumulate_t<scalar_t>;
   const int64_t column = threadIdx.x + static_cast<int64_t>(blockDim.x) * blockIdx.x;
   if (column >= hidden) return;
@@ -359,8 +393,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const int64_t end = first_row(chunk + 1, chunks, rows);
   acc_t sum = 0;
   for (int64_t row = first_row(chunk, chunks, rows); row < end; ++row) {
-    sum += static_cast<acc_t>(grad[row * grad_stride + column]) *
-           static_cast<acc_t>(input[row * input_stride + column]) * rrms[row];
+    sum += static_cast<acc_t>(grad.row(row)[column]) *
+           static_cast<acc_t>(input.row(row)[column]) * rrms[row];
   }
   partial[chunk * hidden + column] = sum;
 }

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "../rows.h"
+#include "rows.h"
 #include "../tensors.h"
 #include "rms_norm_backward.h"
 

@@ -33,15 +33,11 @@ MUTANTS = {
         "__builtin_memcpy(&inputs[k], row_x + 8 * i, sizeof(inputs[k])),",
     ),
     "stores joined by nvcc": (
-        "columns.h",
-        r"\(l2.store\(whole, vector\), ...\);",
-        "*whole = vector;",
+        "rms_norm/columns.h",
+        r"return store_at_once\((.*), vector\);",
+        r"*\1 = vector; return;",
     ),
-    "stores joined by clang": (
-        "columns.h",
-        r'if \(!kAligned\) asm volatile\("" ::: "memory"\);',
-        "",
-    ),
+    "stores joined by clang": ("vectors.h", r'  asm volatile\("" ::: "memory"\);', ""),
 }
 # One is enough to notice a fault in, and each takes a second or two to compile.
 ALL_INSTANCES = r"OPBOOK_FOR_INPUT_AND_WEIGHT\(OPBOOK_INSTANTIATE\)"

@@ -55,11 +55,11 @@ VARIANTS = {
     ],
     "clusters, forward": [(f"{FORWARD}.cu", "#if defined(OPBOOK_CLUSTERS)", "#if 0")],
     "whole vectors at the ends of rows": [
-        ("columns.h", "kAligned || (row > 0", "kAligned || (false")
+        ("rms_norm/columns.h", "kAligned || (row > 0", "kAligned || (false")
     ],
     "vectors of rows that begin anywhere": [
-        ("columns.h", "kAligned || (row > 0", "kAligned || (false"),
-        ("columns.h", "return is_inside_whole(i) &&", "return kAligned &&"),
+        ("rms_norm/columns.h", "kAligned || (row > 0", "kAligned || (false"),
+        ("rms_norm/columns.h", "return is_inside_whole(i) &&", "return kAligned &&"),
     ],
     "vectors as they came": [
         ("vectors.h", 'asm volatile("" : "+r"(word));', ";"),
@@ -97,7 +97,7 @@ SHAPES = [
 def changes(name: str, task: str) -> bool:
     """Whether a variant changes the kernels of a task: in others it shows noise."""
     files = [file for file, _, _ in VARIANTS[name]]
-    if not files or {"columns.h", "vectors.h"} & set(files):
+    if not files or {"rms_norm/columns.h", "vectors.h"} & set(files):
         return True
     return any(file.startswith(BACKWARD) == (task == "backward") for file in files)
 

@@ -1,7 +1,7 @@
 // Blocks and grids for kernels on the rows of a matrix.
 #pragma once
 
-#include "portable.h"
+#include "../portable.h"
 
 namespace opbook {
 

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tensors.h"
+#include "../tensors.h"
 
 namespace opbook {
 

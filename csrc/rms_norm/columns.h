@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "vectors.h"
+#include "../vectors.h"
 
 namespace opbook {
 

@@ -3,7 +3,7 @@
 // the device functions do nothing; without CUDA, OPBOOK_CLUSTERS is not defined either.
 #pragma once
 
-#include "portable.h"
+#include "../portable.h"
 
 #if defined(__CUDACC__) && !defined(__HIP__)
 #define OPBOOK_CLUSTERS 1
@@ -45,14 +45,6 @@ bool has_clusters(Kernel kernel) {
   cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, device);
   return has != 0 && cudaFuncGetAttributes(&code, kernel) == cudaSuccess &&
          code.ptxVersion >= 90;
-}
-
-// Whether a multiprocessor has room for two blocks of a kernel at a time.
-template <typename Kernel>
-bool fits_twice(Kernel kernel, dim3 block) {
-  int blocks = 0;
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block.x * block.y, 0);
-  return blocks >= 2;
 }
 
 // What <<<>>> cannot say: a launch with an attribute.

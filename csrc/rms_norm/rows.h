@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
-#include "rms_norm/rms_norm.h"
-#include "tensors.h"
+#include "../tensors.h"
+#include "rms_norm.h"
 
 namespace opbook {
 

@@ -3,7 +3,7 @@
 // a cluster: blocks that run side by side and reach into each other's shared memory.
 #pragma once
 
-#include "block_sum.h"
+#include "../block_sum.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #include <cooperative_groups.h>
