@@ -27,7 +27,7 @@ const char* launch_plan(int64_t rows, int64_t hidden, int64_t aligned, double* f
                         void*) {
   const Plan plan = aligned ? plan_for<float, true>(rows, hidden)
                             : plan_for<float, false>(rows, hidden);
-  found[0] = plan.kernel == Kernel::kAnyRow;
+  found[0] = plan.path == BackwardPath::kTwoKernels;
   found[1] = plan.chunks;
   found[2] = plan.block.y;
   return nullptr;
