@@ -33,13 +33,10 @@ def fixed(x: Tensor, *shape: int) -> Tensor:
 
 # A square matrix of 8 rows to one result, for each operator of the namespace.
 CALLS = {
-    "add_one": OPS.add_one,
     "add_rms_norm": lambda x: OPS.add_rms_norm(fixed(x, 8, 8), x, None, 0.1)[0],
     "add_rms_norm_forward": lambda x: OPS.add_rms_norm_forward(x, x)[0],
     "linear_gelu": lambda x: OPS.linear_gelu(x, fixed(x, 4, 8), fixed(x, 8)[:4], True),
     "linear_gelu_for_backward": lambda x: OPS.linear_gelu_for_backward(x, x)[0],
-    "matmul": lambda x: OPS.matmul(fixed(x, 8, 8), x),
-    "matmul_naive": lambda x: OPS.matmul_naive(x, fixed(x, 8, 8)),
     "rms_norm": lambda x: OPS.rms_norm(x, fixed(x, 8)),
     "rms_norm_": in_place,
     "rms_norm_backward": lambda x: OPS.rms_norm_backward(
@@ -167,11 +164,8 @@ LAYOUTS = {
     "nested": lambda x: torch.nested.nested_tensor([x, x]),
 }
 ARGUMENTS = {
-    "opbook.add_one: input": opbook.add_one,
     "opbook.add_rms_norm: input": lambda x: opbook.add_rms_norm(x, x),
     "opbook.add_rms_norm: residual": lambda x: opbook.add_rms_norm(fixed(x, 8, 8), x),
-    "opbook.matmul: input": lambda x: opbook.matmul(x, fixed(x, 8, 8)),
-    "opbook.matmul: other": lambda x: opbook.matmul(fixed(x, 8, 8), x),
     "opbook.rms_norm: input": opbook.rms_norm,
     "opbook.rms_norm: weight": lambda x: opbook.rms_norm(fixed(x, 8, 8), x),
     "opbook.rms_norm_: input": opbook.rms_norm_,
@@ -225,12 +219,10 @@ def with_gradient(function):
 
 
 LEAKS = CALLS | {
-    "gradient of add_one": with_gradient(opbook.add_one),
     "gradient of add_rms_norm": with_gradient(lambda x: opbook.add_rms_norm(x, x)[0]),
     "gradient of linear_gelu": with_gradient(
         lambda x: opbook.linear_gelu(x, x, None, "tanh")
     ),
-    "gradient of matmul": with_gradient(lambda x: opbook.matmul(x, x)),
     "gradient of rms_norm": with_gradient(lambda x: opbook.rms_norm(x, x[0])),
 }
 

@@ -35,8 +35,8 @@ def test_what_is_written_in_cpp_says_how_to_build_it(package, tmp_path):
     assert "ImportError: opbook.rms_norm is written in C++, and the" in done.stderr
     assert "pip install --no-build-isolation -e ." in done.stderr
     assert f"run: python {package}/opbook/doctor.py" in done.stderr
-    done = run(tmp_path, package, "-c", "from opbook import add_one")
-    assert "ImportError: opbook.add_one is written in C++" in done.stderr
+    done = run(tmp_path, package, "-c", "from opbook import linear_gelu")
+    assert "ImportError: opbook.linear_gelu is written in C++" in done.stderr
 
 
 def test_a_library_that_does_not_load_is_an_error_at_once(package, tmp_path):

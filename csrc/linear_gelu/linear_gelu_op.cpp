@@ -124,6 +124,7 @@ struct Gpu : GpuOf {
 };
 #endif
 
+// [dispatch]
 // Writes GELU of `input` to `output`, both contiguous; they may be one tensor.
 template <typename Device>
 void apply(const Device& device, const Tensor& input, const Tensor& output,
@@ -136,6 +137,7 @@ void apply(const Device& device, const Tensor& input, const Tensor& output,
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
 }
+// [/dispatch]
 
 // The schema has a bool where the interface has a string, because the stable ABI's
 // conversion leaks a copy of each string argument.

@@ -23,13 +23,11 @@ except ImportError as error:
 else:
     from opbook import nn as nn
     from opbook.gpu import runs_on_gpu as runs_on_gpu
-    from opbook.ops.add_one import add_one
     from opbook.ops.add_rms_norm import add_rms_norm
     from opbook.ops.linear_gelu import linear_gelu
-    from opbook.ops.matmul import matmul
     from opbook.ops.rms_norm import rms_norm, rms_norm_
 
-__all__ = ["add_one", "add_rms_norm", "linear_gelu", "matmul", "rms_norm", "rms_norm_"]
+__all__ = ["add_rms_norm", "linear_gelu", "rms_norm", "rms_norm_"]
 
 
 def __getattr__(name: str) -> object:

@@ -25,7 +25,7 @@ def register_autograd(
     The operator's arguments are single tensors or plain values, all positional.
 
     Args:
-        name: With namespace: ``"opbook::add_one"``. A ``custom_op`` works too; its
+        name: With namespace: ``"opbook::rms_norm"``. A ``custom_op`` works too; its
             own method ``register_autograd`` is then not needed.
         backward: As there. ``None`` refuses reverse mode as well.
         setup_context: As there.

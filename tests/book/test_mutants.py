@@ -21,8 +21,9 @@ def who_tests(file: str) -> list[str]:
 
 
 def test_who_looks_for_a_fault():
-    assert who_tests("csrc/matmul/matmul.h") == ["tests/test_matmul_kernel.py"]
-    assert who_tests("csrc/matmul/matmul_op.cpp") == ["tests/test_matmul.py"]
+    assert who_tests("csrc/rms_norm/rms_norm.h") == ["tests/test_rms_norm_kernel.py"]
+    assert "tests/test_rms_norm_backward_kernel.py" in who_tests("csrc/rms_norm/grid.h")
+    assert who_tests("csrc/neg/neg_op.cpp") == ["tests/test_neg.py"]
     assert who_tests("csrc/linear_gelu/linear_gelu.h") == ["tests/test_linear_gelu.py"]
     with pytest.raises(ValueError, match=r"there is no tests/test_other\*\.py"):
         who_tests("csrc/other/other.h")
