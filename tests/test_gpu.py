@@ -75,7 +75,9 @@ def child(*arguments: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(("call", "name"), [("eager", "rms_norm"), ("other", "linear_gelu")])
+@pytest.mark.parametrize(
+    ("call", "name"), [("eager", "rms_norm"), ("other", "linear_gelu")]
+)
 def test_a_call_on_the_gpu_says_how_to_build_for_it(call, name):
     said = child("cuda")[call]
     assert said.startswith(f"NotImplementedError: opbook::{name}: opbook was built")
