@@ -53,21 +53,6 @@ __device__ inline T block_sum(T value) {
   return sum_of_whole_warps(value, partial);
 }
 
-// The same over a block whose size the compiler knows: each thread then reads the sums
-// of all warps with a few wide loads, which takes less time than to exchange them.
-template <int kThreads, typename T>
-__device__ inline T block_sum(T value) {
-  constexpr int kWarps = kThreads / kWarpSize;
-  alignas(kVectorBytes) __shared__ T partial[kWarps];
-  value = warp_sum(value);
-  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  T sum = 0;
-#pragma unroll
-  for (const T& warps_sum : partial) sum += warps_sum;
-  return sum;
-}
-
 #endif  // OPBOOK_GPU_COMPILER
 
 }  // namespace opbook

@@ -64,8 +64,9 @@ class Mutant(NamedTuple):
                 return [EMULATOR, *_files("tests/test_*_kernel.py")]
             if found := _files(f"tests/test_{operator}_kernel.py"):
                 return found
-            if path.suffix == ".h":  # a header that the operator's kernels share
-                return [EMULATOR, *_files(f"tests/test_*{path.parent.name}*_kernel.py")]
+            # A header that the kernels of its folder share.
+            if found := _files(f"tests/test_*{path.parent.name}*_kernel.py"):
+                return [EMULATOR, *found]
         pattern = f"tests/test_{operator}*.py"
         found = [name for name in _files(pattern) if not name.endswith(ON_THE_EMULATOR)]
         if not found:

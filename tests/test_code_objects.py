@@ -53,7 +53,7 @@ NEEDS = {
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_two_pass_kernel": Needs(2, barriers=1, wide_loads=3),
-    "rms_norm_few_rows_kernel": Needs(1, barriers=1, wide_loads=3),
+    "rms_norm_few_rows_kernel": Needs(2, barriers=1, wide_loads=3),
     "rms_norm_cluster_kernel": Needs(
         2, barriers=1, wide_loads=12, repeats=True, wide_stores=4
     ),

@@ -22,7 +22,7 @@ pytestmark = needs_emulator
 # the grid -----------------------------------------------------------------------------
 
 SIZE_OF_GRID = f"""
-#include "{CSRC}/grid.h"
+#include "{CSRC}/rms_norm/grid.h"
 namespace opbook {{
 __global__ void nothing() {{}}
 const char* launch_size_of_grid(int64_t rows, int threads, double* size, void*) {{

@@ -240,56 +240,21 @@ struct KeptRow {
 // [/kept]
 
 // [form]
-// How a row is spread over the threads of a block. A multiprocessor is to have room for
-// kBlocks blocks of kThreads threads, which decides how many registers a thread gets.
-template <int kKeptVectors, int kMostThreads, int kLeastBlocks>
+// How a row is spread over the threads of a block: the vectors that a thread keeps, and
+// the threads of the largest block.
+template <int kKeptVectors, int kMostThreads>
 struct Form {
-  static constexpr int kKept = kKeptVectors;  // by a thread
+  static constexpr int kKept = kKeptVectors;
   static constexpr int kThreads = kMostThreads;
-  static constexpr int kBlocks = kLeastBlocks;
   static constexpr int kVectors = kKept * kThreads;  // of the longest row
 };
 
-using TwoVectors = Form<2, 256, 8>;
-using ThreeVectors = Form<3, 256, 6>;
-using FourVectors = Form<4, kMaxThreads, 1>;
-using NarrowVectors = Form<6, 384, 5>;  // of kNarrowBytes
-constexpr int kShortRowThreads = 256;   // rows share a block of at most so many
+using TwoVectors = Form<2, 256>;
+using ThreeVectors = Form<3, 256>;
+using FourVectors = Form<4, kMaxThreads>;
+using NarrowVectors = Form<6, 384>;    // of kNarrowBytes
+constexpr int kShortRowThreads = 256;  // rows share a block of at most so many
 constexpr int kNarrowBytes = 4;
-
-// Threads that a multiprocessor has room for, in device code.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
-constexpr int kResidentThreads = 1024;
-#elif defined(__CUDA_ARCH__) && \
-    ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
-constexpr int kResidentThreads = 1536;
-#else
-constexpr int kResidentThreads = 2048;
-#endif
-
-// Whether the weight takes more registers than the input, or a sum more than one.
-template <typename scalar_t, typename weight_t>
-constexpr bool is_wide() {
-  return sizeof(weight_t) > sizeof(scalar_t) || sizeof(scalar_t) > sizeof(float);
-}
-
-// Fewer blocks where a thread needs more registers, as it does for rows that are not
-// aligned, or where there is less room. HIP counts the waves of a SIMD instead, of
-// which a compute unit has four on CDNA.
-template <typename Form, typename scalar_t, typename weight_t, bool kAligned>
-constexpr int blocks_at_least() {
-  constexpr int kMost = kResidentThreads / Form::kThreads;
-  constexpr int kWide = is_wide<scalar_t, weight_t>() ? Form::kBlocks / 3 : 0;
-  constexpr int kFewer = !kAligned ? Form::kBlocks / 2 : kWide;
-  constexpr int kWanted = Form::kBlocks - kFewer;
-  constexpr int kBlocks = kWanted < kMost ? kWanted : kMost;
-#if defined(__HIP__)
-  constexpr int kWaves = kBlocks * Form::kThreads / (4 * kMaxWarpSize);
-  return kWaves > 0 ? kWaves : 1;
-#else
-  return kBlocks;
-#endif
-}
 // [/form]
 
 // Whether all vectors of a row may be loaded whole: see Columns.
@@ -310,8 +275,7 @@ __device__ inline bool may_load_whole(const Columns& columns,
 // [kernel] the threads of one threadIdx.y normalize one row
 template <typename Form, typename scalar_t, typename weight_t, int kWidth,
           bool kAligned, typename Added>
-__global__ void __launch_bounds__(
-    Form::kThreads, (blocks_at_least<Form, scalar_t, weight_t, kAligned>()))
+__global__ void __launch_bounds__(Form::kThreads)
     rms_norm_kernel(View<const scalar_t> input, Added added,
                     const weight_t* __restrict__ weight, View<scalar_t> output,
                     accumulate_t<scalar_t>* __restrict__ rrms,
@@ -383,8 +347,8 @@ template <typename Added>
 constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;  // vectors of a thread
 
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
-// have a small kernel of their own: it takes only rows with a weight, converts every
-// element once, and knows the size of its block.
+// have a small kernel of their own: it takes only rows with a weight, and converts
+// every element once.
 template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
           typename Added>
 __global__ void __launch_bounds__(kFewRowsThreads, 1)
@@ -417,7 +381,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, 1)
       sum_of_squares += x[k][j] * x[k][j];
     }
   });
-  const acc_t scale = problem.scale(block_sum<kFewRowsThreads>(sum_of_squares));
+  const acc_t scale = problem.scale(block_sum(sum_of_squares));
   if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
   for_each_vector([&](int k, int i) {
     Input stored;

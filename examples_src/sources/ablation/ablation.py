@@ -37,13 +37,6 @@ WHOLE = "all"
 VARIANTS = {
     WHOLE: [],
     "the kernel for few rows": [(f"{FORWARD}.h", "if (rows <= 256 &&", "if (false &&")],
-    "a block of known size for few rows": [
-        (
-            f"{FORWARD}.h",
-            "block_sum<kFewRowsThreads>(sum_of_squares)",
-            "block_sum(sum_of_squares)",
-        )
-    ],
     "the weight before the sum": [
         (f"{FORWARD}.h", "kAligned && std::is_empty_v<Added>;", "false;")
     ],
@@ -52,12 +45,6 @@ VARIANTS = {
     ],
     "narrow vectors": [
         (f"{FORWARD}.h", "if (narrow <= NarrowVectors::kVectors", "if (false")
-    ],
-    "the least number of blocks": [
-        (f"{FORWARD}.h", "kWanted < kMost ? kWanted : kMost;", "1;")
-    ],
-    "fewer blocks for rows that begin anywhere": [
-        (f"{FORWARD}.h", "!kAligned ? Form::kBlocks / 2", "false ? 0")
     ],
     "rows that share a block": [
         (f"{FORWARD}.h", "std::min(kShortRowThreads, Form::kThreads)", "1"),
