@@ -15,6 +15,7 @@ import zipfile
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 from packaging.requirements import InvalidRequirement, Requirement
@@ -22,7 +23,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "docs" / "_ext")]
 from environment import BOOK, without  # noqa: E402  found through the line above
-from proof.prove import part_of  # noqa: E402
+from proof.prove import shared_out  # noqa: E402
+from proof.units import Unit  # noqa: E402
 
 SITE = ROOT / "build" / "html"
 SETTINGS = Path(__file__).with_suffix(".ini")
@@ -34,6 +36,7 @@ get_ipython().display_trap.hook = lambda value: value is None or print(repr(valu
 VARIABLES = {"COLUMNS": "88", "MPLBACKEND": "Agg", "NO_COLOR": "1", "TERM": "dumb"}
 ZIP = re.compile(r"unpack (starter\w*)\.zip")
 NEEDS = re.compile(r"^# Needs (.*)\.$", re.MULTILINE)
+NOT_RUN = "not run"
 
 
 def main() -> int:
@@ -44,23 +47,25 @@ def main() -> int:
     parser.add_argument("--site", default=SITE, type=Path, help="a site, laid out")
     parser.add_argument("--pytest", default="", help="more options for pytest")
     options = parser.parse_args()
-    part, parts = part_of(options.shard)
     made = options.site / "_notebooks"
     found = sorted(made.rglob("*.ipynb"))
     names = [path.relative_to(made).with_suffix("").as_posix() for path in found]
     if wrong := set(options.names) - set(names):
         parser.error(f"{', '.join(sorted(wrong))}: no notebook in {made}")
-    chosen = [n for n in names if not options.names or n in options.names]
-    chosen = chosen[part - 1 :: parts]
-    if not chosen:  # pytest would run what is in this folder
+    # A notebook takes about as long as its page: the longest is begun first.
+    pages = [Unit(f"page:{n}", run=None) for n in sorted({*options.names}) or names]
+    names = [u.what.removeprefix("page:") for u in shared_out(pages, options.shard)]
+    if not names:  # pytest would run what is in this folder
         parser.error(f"--shard {options.shard}: it has no notebook of {made}")
     home = options.site.resolve().parent / "notebooks"
     shutil.rmtree(home, ignore_errors=True)
     write_kernel(home, "python3", sys.executable)
-    counts = Counter()
-    paths = [place(options.site, home, name, counts) for name in chosen]
+    plans = {}
+    paths = [place(options.site, home, name, plans) for name in names]
+    report = home / "report.xml"
     command = [sys.executable, "-m", "pytest", "-c", SETTINGS, "--rootdir", home]
     command += ["--noconftest", "--nbval", "--nbval-sanitize-with", SANITIZE]
+    command += ["--junitxml", report]
     done = subprocess.run(
         [*command, *options.pytest.split(), *paths],
         env=without(*BOOK, "PYTEST_", "PYTHONPATH", "CI")
@@ -71,13 +76,31 @@ def main() -> int:
         },
         check=False,
     )
+    counts = count(plans, report)
     cells = ", ".join(f"{number} {what}" for what, number in counts.most_common())
     print(f"{len(paths)} notebooks, {counts.total()} cells: {cells}")
-    return done.returncode
+    return done.returncode or int(NOT_RUN in counts)
 
 
-def place(site: Path, home: Path, name: str, counts: Counter) -> Path:
-    """Save a notebook where its first cell says, with an environment of its own."""
+def count(plans: dict[tuple[str, str], str], report: Path) -> Counter:
+    """Count the cells by what pytest reports of them, not by what was planned."""
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
+    found = {(c.get("classname"), c.get("name")): {e.tag for e in c} for c in cases}
+    counts = Counter()
+    for cell, plan in plans.items():
+        says = found.get(cell)
+        if says is None or ("skipped" in says and not plan.startswith("skipped")):
+            counts[NOT_RUN] += 1  # nbval gives a notebook up when a cell takes too long
+        else:
+            counts["failed" if says & {"failure", "error"} else plan] += 1
+    return counts
+
+
+def place(site: Path, home: Path, name: str, plans: dict[tuple[str, str], str]) -> Path:
+    """Save a notebook where its first cell says, with an environment of its own.
+
+    What is going to be done with each cell is noted in `plans`, under pytest's name.
+    """
     book = nbformat.read(site / "_notebooks" / f"{name}.ipynb", as_version=4)
     folder = home / name
     if project := ZIP.search(book.cells[0].source):
@@ -86,11 +109,11 @@ def place(site: Path, home: Path, name: str, counts: Counter) -> Path:
         folder /= project[1]
         kernel = book.metadata.kernelspec.name = name.replace("/", "-")
         write_kernel(home, kernel, environment(home / "environments" / kernel))
-    for cell in book.cells:
-        if cell.cell_type == "code":
-            counts[judge(cell)] += 1
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{Path(name).name}.ipynb"
+    known_as = ".".join(path.relative_to(home).parts)
+    code = (cell for cell in book.cells if cell.cell_type == "code")
+    plans |= {(known_as, f"Cell {i}"): judge(cell) for i, cell in enumerate(code)}
     nbformat.write(book, path)
     return path
 

@@ -22,6 +22,7 @@ ALONE = {
     "12_a_gradient_and_its_double",
     "14_update_in_place",
     "16_a_row_reduction_with_two_results",
+    "18_rules_for_vmap_and_autocast",
     "20_rms_norm_in_triton",
     "22_profile_a_triton_operator",
     "40_cost_of_a_binding",

@@ -181,7 +181,7 @@ def test_the_pages_whose_outputs_vary_are_there():
 
 
 def check(
-    home: Path, source: str, printed: str, shard: str = "1/1", **metadata
+    home: Path, source: str, printed: str, *options: str, **metadata
 ) -> tuple[int, str]:
     """What the run of a site says of one cell with a stored output."""
     outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
@@ -194,9 +194,9 @@ def check(
     path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(made, path)
-    command = [sys.executable, RUN, "--site", home / "site", "--shard", shard]
+    command = [sys.executable, RUN, "--site", home / "site", "--pytest=-n0"]
     done = subprocess.run(
-        [*command, "--pytest=-n0"], capture_output=True, text=True, check=False
+        [*command, *options], capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -206,6 +206,7 @@ def check(
     [
         ("print(6 * 7)\n7", "42\n7\n", {}, 0, "1 cells: 1 run and compared"),
         ("print(6 * 7)", "43\n", {}, 1, "43"),
+        ("print(6 * 7)", "43\n", {}, 1, "1 cells: 1 failed"),
         ("print(6 * 7)", "", {}, 1, "FAILED"),
         ("1 / 0", "", {}, 1, "ZeroDivisionError"),
         ("print(6 * 7)", "43\n", {"tags": ["nbval-ignore-output"]}, 0, "not compared"),
@@ -222,6 +223,13 @@ def test_a_stored_output_has_to_be_what_the_cell_prints(
     assert says in report
 
 
+def test_a_cell_that_pytest_left_out_is_not_counted_as_run(tmp_path):
+    pytest.importorskip("nbval", reason="needs nbval")
+    found, report = check(tmp_path, "6 * 7", "42\n", "--pytest=-n0 --collect-only")
+    assert found == 1
+    assert "1 cells: 1 not run" in report
+
+
 @pytest.mark.parametrize(
     ("shard", "status", "says"),
     [
@@ -231,7 +239,7 @@ def test_a_stored_output_has_to_be_what_the_cell_prints(
     ],
 )
 def test_a_part_has_to_have_a_notebook(tmp_path, shard, status, says):
-    found, report = check(tmp_path, "print(6 * 7)", "42\n", shard)
+    found, report = check(tmp_path, "print(6 * 7)", "42\n", "--shard", shard)
     assert found == status
     assert f"--shard {shard}: " in report
     assert says in report
