@@ -23,6 +23,11 @@ LANGUAGES = {  # and what has to be installed beside PyTorch
 CALLS = 200
 
 
+def close(found, expected):
+    """Compare; the languages' functions for exp differ in the last bits."""
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def seconds(function):
     """How long one call takes, to the end of its kernels."""
     start = time.perf_counter()
@@ -40,7 +45,7 @@ def check_the_stream():
         torch.cuda._sleep(50_000_000)
         x.fill_(1)
         y = silu.silu(x)
-        torch.testing.assert_close(y, torch.nn.functional.silu(x))
+        close(y, torch.nn.functional.silu(x))
 
 
 def measure(language):
@@ -52,12 +57,12 @@ def measure(language):
     first = seconds(lambda: silu.silu(x.detach()))
 
     expected = torch.nn.functional.silu(x)
-    torch.testing.assert_close(silu.silu(x), expected)
+    close(silu.silu(x), expected)
     (grad,) = torch.autograd.grad(silu.silu(x).sum(), x)
-    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), x)[0])
+    close(grad, torch.autograd.grad(expected.sum(), x)[0])
     torch.library.opcheck(silu.silu, (x,))
     compiled = torch.compile(lambda x: silu.silu(x + 1) * 2, fullgraph=True)
-    torch.testing.assert_close(compiled(x), torch.nn.functional.silu(x + 1) * 2)
+    close(compiled(x), torch.nn.functional.silu(x + 1) * 2)
 
     if DEVICE == "cuda":
         check_the_stream()

@@ -1,4 +1,4 @@
-"""One pair of operators, x * sigmoid(x) and its gradient, with kernels from any language."""
+"""SiLU and its gradient, a pair of operators with kernels from any language."""
 
 import importlib
 from types import ModuleType
@@ -28,7 +28,7 @@ def _kernels(x: Tensor) -> ModuleType:
 # [operators]
 @torch.library.custom_op("languages::silu", mutates_args=())
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
+    """Multiply x by its sigmoid."""
     kernels, x = _kernels(x), x.contiguous()
     y = torch.empty_like(x)
     if x.numel() > 0:
