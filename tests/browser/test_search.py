@@ -59,6 +59,8 @@ QUERIES = {
     "project template": "guide/8_your_own howto/follow_the_checklist",
     "Windows": "reference/platforms",
     "macOS": "reference/platforms howto/support_xpu_and_mps",
+    "C shim": "howto/deploy_without_python",
+    "register_custom_op_autotuning": "howto/choose_an_implementation",
     "NVFP4": "production/quantize_in_blocks",
     "mixture of experts": "production/group_rows_by_expert",
     "batch invariance": "production/promise_the_same_bits",

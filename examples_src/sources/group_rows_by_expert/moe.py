@@ -27,7 +27,7 @@ def group(experts: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     chosen, choice = experts.flatten().sort(stable=True)
     row = torch.empty_like(choice)
-    row[choice] = torch.arange(len(choice), device=choice.device)
+    row[choice] = torch.arange(choice.shape[0], device=choice.device)
     every = torch.arange(count, device=choice.device, dtype=chosen.dtype)
     return choice, row, torch.searchsorted(chosen, every, right=True, out_int32=True)
 
@@ -111,10 +111,10 @@ def spread(
     """
     _check("spread", x, choice, row, weight)
     result, choices = (
-        x.new_empty(len(choice), x.shape[1]),
-        len(choice) // max(len(x), 1),
+        x.new_empty(choice.shape[0], x.shape[1]),
+        choice.shape[0] // max(x.shape[0], 1),
     )
-    return _launch(spread_kernel, len(choice), x, choice, weight, result, choices)
+    return _launch(spread_kernel, choice.shape[0], x, choice, weight, result, choices)
 
 
 @torch.library.custom_op("moe::combine", mutates_args=())
@@ -127,10 +127,10 @@ def combine(
 ) -> Tensor:
     """Add up the rows of each token's choices: [rows, columns] to [tokens, columns]."""
     _check("combine", rows, choice, row, weight)
-    if choices < 1 or len(rows) != len(row) or len(row) % choices != 0:
+    if choices < 1 or rows.shape[0] != row.shape[0] or row.shape[0] % choices != 0:
         wanted = f"a row for each of {choices} choices of each token"
-        raise ValueError(f"combine: expected {wanted}, but got {len(rows)} rows")
-    tokens = len(row) // choices
+        raise ValueError(f"combine: expected {wanted}, but got {rows.shape[0]} rows")
+    tokens = row.shape[0] // choices
     result = rows.new_empty(tokens, rows.shape[1])
     return _launch(combine_kernel, tokens, rows, row, weight, result, choices)
 
@@ -146,11 +146,11 @@ def _check(name: str, x: Tensor, choice: Tensor, row: Tensor, weight) -> None:
 
 
 spread.register_fake(
-    lambda x, choice, row, weight=None: x.new_empty(len(choice), x.shape[1])
+    lambda x, choice, row, weight=None: x.new_empty(choice.shape[0], x.shape[1])
 )
 combine.register_fake(
     lambda rows, choice, row, choices, weight=None: rows.new_empty(
-        len(row) // choices, rows.shape[1]
+        row.shape[0] // choices, rows.shape[1]
     )
 )
 # [/operators]
@@ -159,7 +159,7 @@ combine.register_fake(
 # [gradients]
 def _save_spread(ctx, inputs, output):
     x, choice, row, weight = inputs
-    ctx.choices = len(choice) // max(len(x), 1)
+    ctx.choices = choice.shape[0] // max(x.shape[0], 1)
     ctx.weighted = weight is not None
     ctx.save_for_backward(choice, row, *((x, weight) if ctx.weighted else ()))
 
@@ -212,7 +212,7 @@ def mixture(
 ) -> Tensor:
     """Send each token through its best experts, [experts, columns, hidden] and back."""
     weight, experts = (x @ router).float().softmax(-1).topk(choices)
-    choice, row, ends = group(experts, len(up))
+    choice, row, ends = group(experts, up.shape[0])
     rows = spread(x, choice, row)
     hidden = F.silu(F.grouped_mm(rows, up, offs=ends))
     return combine(F.grouped_mm(hidden, down, offs=ends), choice, row, choices, weight)
@@ -226,7 +226,7 @@ def loop(x: Tensor, router: Tensor, up: Tensor, down: Tensor, choices: int) -> T
     """The same layer, expert by expert: the CPU reads how many rows each expert has."""
     weight, experts = (x @ router).float().softmax(-1).topk(choices)
     y = torch.zeros_like(x, dtype=torch.float32)
-    for expert in range(len(up)):
+    for expert in range(up.shape[0]):
         token, choice = (experts == expert).nonzero(as_tuple=True)
         rows = F.silu(x[token] @ up[expert]) @ down[expert]
         y = y.index_add(0, token, weight[token, choice, None] * rows.float())
