@@ -63,6 +63,7 @@ QUERIES = {
     "register_custom_op_autotuning": "howto/choose_an_implementation",
     "NVFP4": "production/quantize_in_blocks",
     "mixture of experts": "production/group_rows_by_expert",
+    "free-threaded": "howto/publish explain/the_stable_abi reference/registration",
     "batch invariance": "production/promise_the_same_bits",
     "coding assistant": "howto/teach_an_agent",
 }
