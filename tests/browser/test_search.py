@@ -62,6 +62,12 @@ QUERIES = {
     "project template": "guide/8_your_own howto/follow_the_checklist",
     "Windows": "reference/platforms",
     "macOS": "reference/platforms howto/support_xpu_and_mps",
+    "C shim": "howto/deploy_without_python",
+    "register_custom_op_autotuning": "howto/choose_an_implementation",
+    "NVFP4": "production/quantize_in_blocks",
+    "mixture of experts": "production/group_rows_by_expert",
+    "free-threaded": "howto/publish explain/the_stable_abi reference/registration",
+    "batch invariance": "production/promise_the_same_bits",
     "coding assistant": "howto/teach_an_agent",
 }
 
