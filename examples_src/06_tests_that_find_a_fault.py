@@ -3,7 +3,7 @@
 
 Test an operator, and then test the tests. Pytest runs the same tests on a correct
 kernel and on two copies with a fault. A test that passes on all three would tell you
-nothing of these faults. :doc:`/howto/write_the_tests` has tests for more kinds of
+nothing of these faults. :doc:`/reduction/3_test` has tests for more kinds of
 faults.
 
 It needs torch, pytest, ninja and a C++ compiler.

@@ -4,7 +4,7 @@
 Two settings of a CUDA build change what your users get: ``--use_fast_math`` trades the
 last digits for fewer instructions, and ``TORCH_CUDA_ARCH_LIST`` decides on which GPUs
 the kernel can run. nvcc shows what it makes of both, and needs no GPU for that.
-:doc:`/reference/build_flags` lists the other flags.
+:doc:`/howto/configure_the_build` lists the other flags.
 
 It needs torch and nvcc; where there is a GPU, the results are compared on it, too.
 

@@ -25,7 +25,7 @@ PAGES = {
     "fake kernel": "guide/4_register",
     "strides": "explain/strides",
     "two devices": "guide/2_interface",
-    "every element written": "howto/write_the_tests",
+    "every element written": "reduction/3_test",
     "half precision": "explain/why_fp32_sums",
     "gradient": "reduction/4_gradient",
     "gradient in other ways": "reduction/4_gradient",
