@@ -45,9 +45,11 @@ UNSOLVED = {
     "int32_offset": "",  # a crash, which says nothing
     "recursion": "RecursionError",
     "lost_arguments": "'dtype' do not match",
+    "four_faults": r"(?s)x in fp16: .*\nmutation: .*transposed: .*\ngradient: ",
 }
 # Of a solution, a text and what to write for it: another answer that is right.
 ALSO_RIGHT = [
+    ("four_faults", "sum_to_size(scale.shape)", "sum(0)"),  # autograd adds the rest
     ("no_kernel", '"CPU"', '"CompositeExplicitAutograd"'),
     ("error_message", "bias.shape != x.shape[-1:]", "[*bias.shape] != [x.shape[-1]]"),
     ("empty_rows", "torch.empty_like(x)", "x.clone()"),
@@ -124,6 +126,12 @@ ALSO_WRONG = [
         r"noted: \[\]",
     ),
     ("lost_arguments", "**(kwargs or {})", "alpha=1", "."),
+    ("four_faults", ".contiguous() * scale", ".mul_(scale)", "\nmutation: .*mutated"),
+    ("four_faults", "tanh(scaled / cap)", "tanh(scaled)", "\nvalues: .* not close"),
+    ("four_faults", "scale.dtype", "x.dtype", "\nfake .*, x in fp16: "),
+    ("four_faults", "x.new_empty(x.shape", "torch.empty_like(x", "1 of 7.*\n.*transp"),
+    ("four_faults", "x * scale / ctx", "x / ctx", "1 of 7.*\ngradient: Jacobian"),
+    ("four_faults", "(slope * x)", "slope", "1 of 7.*\ngradient: Jacobian"),
 ]
 
 

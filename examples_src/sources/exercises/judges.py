@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 
-LONGEST, WIDEST = 16, 600  # of a message: lines, and letters of a line
+LONGEST, WIDEST = 16, 480  # of a message: lines, and letters of a line
 RIGHT, WRONG = 0, 10  # exit statuses; Python's own is 1, of a judge that fails itself
 
 
@@ -338,6 +339,49 @@ def lost_arguments(answer):
         compare(name, yours, call())
         must(len(mode.names) == 1, f"{name}: one operator, but noted: {mode.names}")
     return "three calls give eager's result, and each is noted"
+
+
+# All together
+
+
+def four_faults(answer):
+    softcap, schema, fake = answer.softcap, "test_schema", "test_faketensor"
+    x = torch.randn(2, 4, 3, dtype=torch.float64)
+    scale = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    leaf, scale_leaf = x.clone().requires_grad_(), scale.clone().requires_grad_()
+    half, wide = x.half(), scale.float()
+
+    def values(x, scale):
+        eager = 3 * torch.tanh(x * scale / 3)
+        compare("softcap", softcap(x.clone(), scale, 3.0), eager)
+
+    tests = {
+        "values": lambda: values(x, scale),
+        "values, x in fp16": lambda: values(half, wide),
+        "mutation": lambda: opcheck(
+            softcap, (x.clone(), scale, 3.0), test_utils=schema
+        ),
+        "fake kernel": lambda: opcheck(softcap, (x, scale, 3.0), test_utils=fake),
+        "fake kernel, x transposed": lambda: opcheck(
+            softcap, (x.transpose(0, 1), scale, 3.0), test_utils=fake
+        ),
+        "fake kernel, x in fp16": lambda: opcheck(
+            softcap, (half, wide, 3.0), test_utils=fake
+        ),
+        "gradient": lambda: gradcheck(softcap, (leaf, scale_leaf, 3.0)),
+    }
+    failed = [text for name, test in tests.items() if (text := _failure(name, test))]
+    must(not failed, f"{len(failed)} of {len(tests)} tests fail\n" + "\n".join(failed))
+    return f"{len(tests)} tests pass"
+
+
+def _failure(name: str, test: Callable[[], object]) -> str:
+    """The name of a test and the first line that it says, "" if it passes."""
+    try:
+        test()
+    except Exception as error:
+        return f"{name}: {str(error).splitlines()[0]}"
+    return ""
 
 
 # The command
