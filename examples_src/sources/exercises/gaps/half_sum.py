@@ -1,4 +1,4 @@
-"""Add fp16 numbers without adding in fp16.
+"""Compute the mean square of fp16 numbers in fp32.
 
 `rms_norm` divides each row by the root of its mean square. The largest fp16 number is
 65504, and a square is soon above it. Mend `rms_norm`; the result stays in x's dtype.

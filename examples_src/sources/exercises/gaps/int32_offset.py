@@ -1,4 +1,4 @@
-"""Count further than 2147483647.
+"""Compute an address with int64.
 
 `tl.program_id` is an int32, and so is its product with a stride that fits in 32 bits.
 The third row of this input begins more than 2**31 elements after the first. Mend the

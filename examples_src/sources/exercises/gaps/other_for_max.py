@@ -1,4 +1,4 @@
-"""Find a maximum that is in no input.
+"""Give a masked load the right value for a maximum.
 
 A load with a mask puts `other` where it reads nothing. The kernel finds the maximum of
 rows of positive numbers, and is wrong for some rows of negative ones. Mend it.

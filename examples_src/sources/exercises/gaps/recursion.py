@@ -1,8 +1,8 @@
 """Call the kernel that an override has replaced.
 
-`abs` shall note the shape of each input, and compute as before. The override calls
-`torch.abs`, which the dispatcher sends to the override. Mend `noted`: besides x, it
-gets the key set of the call, which a kernel's `call_boxed` takes as its first argument.
+This override of `abs` notes the shape of each input, and computes as before. It calls
+`torch.abs` for that, which the dispatcher sends to the override. Mend `noted`: besides
+x, it gets the key set of the call, the first argument of a kernel's `call_boxed`.
 """
 
 import torch

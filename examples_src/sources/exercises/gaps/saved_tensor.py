@@ -1,4 +1,4 @@
-"""Save the tensor that the formula of the gradient is about.
+"""Save the tensor that the backward function uses.
 
 The derivative of y = sigmoid(x) is y * (1 - y), so the backward function is right.
 Mend what is kept for it.
