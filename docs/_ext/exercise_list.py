@@ -42,10 +42,11 @@ class ExerciseTable(Exercises):
     """A table for each chapter: name, task, page that explains it, tools."""
 
     def lines(self, chapter, group):
-        yield f"| {chapter.capitalize()} | What you do | Explained on | Needs |"
+        yield from (f"**{chapter.capitalize()}**", "")
+        yield "| Exercise | What you do | Explained on | Needs |"
         yield "|---" * 4 + "|"
         for name, entry in group.items():
-            needs = ", ".join(entry.get("needs", []))
+            needs = ", ".join(["torch", *entry.get("needs", [])])
             page = f"{{doc}}`/{entry['page']}`"
             yield f"| `{name}` | {exercises.title(name)} | {page} | {needs} |"
         yield ""
