@@ -36,6 +36,7 @@ extensions = [
     "code_objects",
     "error_table",
     "executors",
+    "exercise_list",
     "finding",
     "finish",
     "notebooks",

@@ -1,0 +1,1 @@
+library.impl("triple", triple, "CPU")

@@ -1,0 +1,1 @@
+SCHEMA = "accumulate(Tensor(a!) total, Tensor x) -> ()"
