@@ -55,7 +55,12 @@ class Record:
 
     def changed(self) -> list[str]:
         """What has changed since: inputs, or the engine."""
-        why = [p for p, known in self.inputs.items() if not is_unchanged(p, known)]
+        # The imports of `python FOLDER/SCRIPT` list the folder: what else is in it is no
+        # input of the script.
+        command = self.detail.get("command", "").split()
+        listed = {str(Path(part).parent) for part in command if part in self.inputs}
+        known = {p: of for p, of in self.inputs.items() if p not in listed}
+        why = [p for p, of in known.items() if not is_unchanged(p, of)]
         if self.machine.get("engine") != machine.ENGINE:
             why.append("the engine")
         if "command" in self.detail and recordings.command(self.what) != self.command:

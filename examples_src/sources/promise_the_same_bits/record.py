@@ -44,7 +44,6 @@ def library(x: Tensor) -> Operators:
         "rms_norm": lambda x: opbook.rms_norm(x, weight),
         "add_rms_norm": lambda x: opbook.add_rms_norm(x, x.clone(), weight)[0],
         "linear_gelu": lambda x: opbook.linear_gelu(x, matrix),
-        "matmul": lambda x: opbook.matmul(x, matrix.t()),
         "triton rms_norm": lambda x: in_triton.rms_norm(x, weight),
         "triton softmax": in_triton.softmax,
     }
