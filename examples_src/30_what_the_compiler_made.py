@@ -71,9 +71,8 @@ if not code:
 # %%
 # One source makes many kernels, and each name below says which kernel it is:
 #
-# - ``Form<4, 1024, ...>``: a thread keeps 4 vectors of a row in registers, and a block
-#   has 1024 threads at most. In ``few_rows_kernel<256, 2, ...>`` a row has 256 threads,
-#   and a thread keeps 2 vectors.
+# - ``Form<4, 1024>``: a thread keeps 4 vectors of a row in registers, and a block has
+#   1024 threads at most.
 # - The dtypes of the input and of the weight, and the number of elements in a vector.
 #
 # Most kernels also exist for rows that are not aligned to 16 bytes. The list leaves
@@ -110,20 +109,17 @@ for target, compiled in code.items():
 # A warp adds up its values in log2(lanes) shuffles: 5 for NVIDIA's 32 lanes, 6 for the
 # 64 of this AMD chip. Code that assumes 32 lanes everywhere would show 5 for both
 # chips, and on the AMD chip add up half of each warp. A shuffle moves 32 bits, so a
-# ``double`` takes two. The kernels contain one to three such sums:
+# ``double`` takes two. The kernels contain two or three such sums:
 #
-# - All kernels sum the values of each warp.
-# - All but those for few rows sum the warps' sums by shuffles, too.
-# - All but those for few rows and for a cluster have a third sum, for rows that are
-#   shorter than a warp.
+# - All kernels sum the values of each warp, and then the sums of the warps.
+# - Those that have a form have a third sum, for rows that are shorter than a warp.
 
 for target, compiled in code.items():
     steps = int(math.log2(compiled.wave_size))
     for kernel in aligned(compiled.kernels):
         if kernel.barriers:  # the kernels that reduce over a block
             words = 2 if "double" in kernel.name else 1
-            long_rows = "cluster" in kernel.name
-            sums = 1 if "few_rows" in kernel.name else 2 if long_rows else 3
+            sums = 3 if "Form" in kernel.name else 2
             if kernel.shuffles != sums * steps * words:
                 sys.exit(f"{kernel.name} has {kernel.shuffles} shuffles")
     print(f"{target}: {compiled.wave_size} lanes, {steps} shuffles per sum")
@@ -153,7 +149,7 @@ for target, compiled in code.items():
     [listing] = [
         code
         for name, code in compiled.listings.items()
-        if re.match(r"rms_norm_kernel<Form<0, .*float, float, 4, true", name)
+        if re.match(r"rms_norm_two_pass_kernel<float, float, 4, true", name)
     ]
     loop = inner_loop(listing)
     print(f"\n{CHIPS[target]} ({target}), {len(loop) - 1} instructions")
@@ -162,8 +158,8 @@ for target, compiled in code.items():
 # %%
 # Registers decide how many threads fit on a chip at once. A thread of a block of 1024
 # may take 64 registers on the NVIDIA chip, and 128 on the AMD chip. The forms with two
-# and three vectors are for short rows and have blocks of 256 threads at most: their
-# launch bounds hold them to fewer registers, so that many rows fit.
+# and three vectors are for short rows. They keep less and so take fewer registers, and
+# many rows fit.
 
 if importlib.util.find_spec("matplotlib") is None:
     print("no chart: needs matplotlib")
