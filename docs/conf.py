@@ -52,6 +52,10 @@ extensions = [
 ]
 # The address of a page that is gone, and where its subject is now.
 redirects = {
+    "guide/3_gpu_kernel": "6_gpu_kernel.html",
+    "guide/5_package": "7_package.html",
+    "guide/6_test": "3_test.html",
+    "guide/7_autograd": "5_autograd.html",
     "guide/9_other_arguments": "../howto/change_the_arguments.html",
     "howto/find_a_fault": "../trouble/find_a_fault.html",
     "trouble/errata": "../reference/errata.html",
