@@ -69,7 +69,7 @@ def prove(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Prove one page, script or notebook and show it: nox -s page -- NAME."""
     if len(session.posargs) != 1:
-        session.error("name one page: nox -s page -- guide/3_gpu_kernel")
+        session.error("name one page: nox -s page -- guide/6_gpu_kernel")
     name = find_page(session, session.posargs[0])
     python = book(session)
     runs = succeeds(session, python, "-m", "proof", "prove", name)

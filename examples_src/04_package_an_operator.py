@@ -3,7 +3,7 @@
 
 Make an installable package of an operator. You write its four files into an empty
 folder, build a wheel, install the wheel, and call the operator from another process.
-The package then needs no compiler where it is used. :doc:`/guide/5_package` builds one
+The package then needs no compiler where it is used. :doc:`/guide/7_package` builds one
 with a GPU kernel, and :doc:`/howto/publish` prepares a wheel for other machines.
 
 It needs torch, setuptools, pip, ninja and a C++ compiler.

@@ -4,7 +4,7 @@
 Register a gradient that a kernel of your own computes. Such a gradient is an operator
 like any other: autograd cannot see into it, so a second derivative needs a gradient of
 the gradient. Gradient penalties, Hessian-vector products and Newton's method need it.
-:doc:`/guide/7_autograd` registers the gradient of the guide's operator.
+:doc:`/guide/5_autograd` registers the gradient of the guide's operator.
 
 It needs torch, ninja and a C++ compiler, and uses a GPU if nvcc or hipcc is there too.
 

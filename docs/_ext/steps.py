@@ -3,8 +3,10 @@
 import io
 import zipfile
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -15,7 +17,12 @@ LEXERS |= {".h": "cpp", ".cpp": "cpp", ".cu": "cuda"}
 
 
 class ProjectStep(SphinxDirective):
-    """The tree of files at this page's step, the new and changed ones in folds."""
+    """The tree of files at this page's step, the new and changed ones in folds.
+
+    The fold of the file that ``open`` names is open.
+    """
+
+    option_spec: ClassVar = {"open": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         path = Path(self.env.doc2path(self.env.docname))
@@ -26,11 +33,16 @@ class ProjectStep(SphinxDirective):
             raise self.error(f"project-step: {error}") from error
         self.env.note_dependency(str(projects.STEPS))
         marks = {name: _mark(file, before.get(name)) for name, file in now.items()}
+        opened = self.options.get("open")
+        if opened and not marks.get(opened):
+            raise self.error(f"project-step: no new or changed file {opened}")
         tree = nodes.container("", _tree(marks), classes=["project-tree"])
         shown = nodes.container()
         for name, mark in marks.items():
             if mark:
-                lines = [*_fold(name, now[name], before.get(name), mark)]
+                lines = [
+                    *_fold(name, now[name], before.get(name), mark, name == opened)
+                ]
                 self.state.nested_parse(StringList(lines), self.content_offset, shown)
         return [tree, *shown.children]
 
@@ -75,14 +87,22 @@ def _tree(marks: dict[str, str]) -> nodes.bullet_list:
     return entries
 
 
-def _fold(name: str, file: projects.File, old: projects.File | None, mark: str):
+def _fold(
+    name: str,
+    file: projects.File,
+    old: projects.File | None,
+    mark: str,
+    is_open: bool = False,
+):
     """A dropdown with the new lines, if there are others, and the file, as Markdown."""
     count = len(file.numbers)
     # Step 1 has files of its own, of which the next ones keep no line.
     known = set(old.numbers) if old and old.original == file.original else set()
     lit = {n for n, number in enumerate(file.numbers, 1) if number not in known}
     what = f"{mark}, {count} lines" + (f", {len(lit)} of them new" if known else "")
-    yield from (f"::::{{dropdown}} `{name}`: {what}", "")
+    yield f"::::{{dropdown}} `{name}`: {what}"
+    yield from [":open:"] * is_open
+    yield ""
     if known:
         yield from ("The marked lines are new.", "")
         for lines in _with_context(lit, count):

@@ -21,7 +21,7 @@ from opbook_tools.sample import Sample
 NOTHING, FINDINGS, MISUSE, FAILURE = range(4)
 PAGES = {
     "schema": "howto/mutate_an_input",
-    "autograd key": "guide/7_autograd",
+    "autograd key": "guide/5_autograd",
     "fake kernel": "guide/4_register",
     "strides": "explain/strides",
     "two devices": "guide/2_interface",
