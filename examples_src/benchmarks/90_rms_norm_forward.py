@@ -28,8 +28,9 @@ print(charts.summary(rms_norm, *TASKS))
 # That is the verdict, by two clocks that are explained below: for how many shapes
 # ``opbook`` is ahead of every peer, or within one percent, which counts as noise. The
 # peers are eager PyTorch, ``torch.compile`` (*max* is its mode
-# ``max-autotune-no-cudagraphs``), QuACK, a library of kernels in CuTe DSL, and Liger,
-# one in Triton. ``opbook.triton`` is this project's own, and no peer.
+# ``max-autotune-no-cudagraphs``) and, where they are installed, QuACK, a library of
+# kernels in CuTe DSL, and Liger, one in Triton; the page's end names those that were
+# absent. ``opbook.triton`` is this project's own, and no peer.
 #
 # The verdict counts the shapes that the kernels were tuned on, and shapes drawn at
 # random. The chart has the tuned ones of more than 64 rows, in bf16 and by the clean
