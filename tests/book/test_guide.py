@@ -68,6 +68,14 @@ def test_a_changed_file_shows_its_new_lines_first():
     assert steps._with_context({3, 4, 7}, 20) == [range(3, 10)]
 
 
+def test_one_file_is_open():
+    name, file = next(iter(projects.state(1).items()))
+    for is_open in (True, False):
+        lines = [*steps._fold(name, file, None, "new", is_open)]
+        assert (lines[1] == ":open:") == is_open
+        assert "" in lines[1:3]  # the options end here
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_the_download_has_the_files_of_the_step(step):
     with zipfile.ZipFile(io.BytesIO(steps.zipped(step))) as archive:
