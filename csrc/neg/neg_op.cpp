@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "overrides.h"
+
 #include "neg.h"
 
 namespace opbook {

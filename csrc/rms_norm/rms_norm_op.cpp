@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "rows.h"
+
 #include "../tensors.h"
 #include "rms_norm_backward.h"
 

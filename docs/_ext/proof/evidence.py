@@ -55,8 +55,8 @@ class Record:
 
     def changed(self) -> list[str]:
         """What has changed since: inputs, or the engine."""
-        # The imports of `python FOLDER/SCRIPT` list the folder: what else is in it is no
-        # input of the script.
+        # The imports of `python FOLDER/SCRIPT` list the folder, so that what else is in
+        # it is no input of the script.
         command = self.detail.get("command", "").split()
         listed = {str(Path(part).parent) for part in command if part in self.inputs}
         known = {p: of for p, of in self.inputs.items() if p not in listed}
