@@ -15,10 +15,12 @@ const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
   const View<scalar_t> outputs{output, hidden};
   const Added added{{residual, residual_stride}, {sum, hidden}};
   const Problem<accumulate_t<scalar_t>> problem(rows, hidden, eps);
-  const int alignment = std::min({alignment_of(input, input_stride, rows, hidden),
-                                  alignment_of(residual, residual_stride, rows, hidden),
-                                  alignment_of(output, hidden, rows, hidden),
-                                  alignment_of(sum, hidden, rows, hidden)});
+  // hipify makes ::min of std::min, which takes two numbers.
+  const int of_inputs = std::min(alignment_of(input, input_stride, rows, hidden),
+                                 alignment_of(residual, residual_stride, rows, hidden));
+  const int of_results = std::min(alignment_of(output, hidden, rows, hidden),
+                                  alignment_of(sum, hidden, rows, hidden));
+  const int alignment = std::min(of_inputs, of_results);
   const auto launch_rows = [&]<bool kAligned>() {
     const Call call =
         call_of<scalar_t, kAligned>(rows, hidden, alignment, weight, true, false);

@@ -146,9 +146,7 @@ def test_every_notebook_of_the_site_is_valid(site):
         assert not any(left), f"{path.name}: {left}"
 
 
-@pytest.mark.parametrize(
-    "name", ["dispatch/find_what_to_override", "howto/wrap_in_an_autograd_function"]
-)
+@pytest.mark.parametrize("name", ["dispatch/find_what_to_override", "triton/1_kernel"])
 def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
     pytest.importorskip("nbval", reason="needs nbval")
     path = SITE / f"{name}.ipynb"
