@@ -1,8 +1,6 @@
 """``exercise-table`` and ``exercise-solutions``: the exercises, of their own files."""
 
-import io
 import sys
-import zipfile
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +9,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
+import steps
 from proof.files import ROOT
 
 FOLDER = ROOT / "examples_src/sources/exercises"
@@ -65,14 +64,10 @@ class ExerciseSolutions(Exercises):
 
 def zipped() -> bytes:
     """What a reader downloads: all but the solutions; the same bytes in each build."""
-    data = io.BytesIO()
     files = [FOLDER / name for name in ("exercises.py", "exercises.toml", "judges.py")]
     files += sorted((FOLDER / "gaps").glob("*.py"))
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            name = zipfile.ZipInfo(f"exercises/{path.relative_to(FOLDER)}")
-            archive.writestr(name, path.read_bytes())
-    return data.getvalue()
+    texts = {str(path.relative_to(FOLDER)): path.read_text() for path in files}
+    return steps.archive("exercises", texts)
 
 
 def write_zip(app, exception) -> None:

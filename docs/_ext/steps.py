@@ -144,13 +144,19 @@ def zip_name(step: int) -> str:
     return "starter.zip" if step == projects.LAST else f"starter_step_{step}.zip"
 
 
-def zipped(step: int) -> bytes:
-    """The files of a step in a folder of their own; the same bytes in each build."""
-    data, folder = io.BytesIO(), zip_name(step).removesuffix(".zip")
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in projects.state(step).items():
-            archive.writestr(zipfile.ZipInfo(f"{folder}/{name}"), file.text)
+def archive(folder: str, texts: dict[str, str]) -> bytes:
+    """A zip of files in a folder of their own; the same bytes in each build."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, text in texts.items():
+            made.writestr(zipfile.ZipInfo(f"{folder}/{name}"), text)
     return data.getvalue()
+
+
+def zipped(step: int) -> bytes:
+    """The files of a step."""
+    texts = {name: file.text for name, file in projects.state(step).items()}
+    return archive(zip_name(step).removesuffix(".zip"), texts)
 
 
 def write_zips(app, exception) -> None:

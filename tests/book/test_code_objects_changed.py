@@ -32,6 +32,11 @@ MUTANTS = {
         r"inputs\[k\] = pack\(\*columns.at\(row_x, i\)\),",
         "__builtin_memcpy(&inputs[k], row_x + 8 * i, sizeof(inputs[k])),",
     ),
+    "stores joined by nvcc": (
+        "rms_norm/columns.h",
+        r"return store_at_once\((.*), vector\);",
+        r"*\1 = vector; return;",
+    ),
     "stores joined by clang": ("vectors.h", r'  asm volatile\("" ::: "memory"\);', ""),
 }
 # One is enough to notice a fault in, and each takes a second or two to compile.
@@ -57,6 +62,13 @@ def replace(pattern: str, replacement: str, file: Path) -> int:
         ("alignment not promised", "rms_norm", "sm_90", "0 16-byte loads, not 3"),
         ("no barrier", "rms_norm_backward", "gfx942", "2 barriers, not 3"),
         ("rows copied by bytes", "rms_norm_backward", "sm_90", "loads of one byte"),
+        ("stores joined by nvcc", "rms_norm", "sm_90", "0 16-byte stores, not 4"),
+        (
+            "stores joined by nvcc",
+            "rms_norm_backward",
+            "sm_90",
+            "0 16-byte stores, not 1",
+        ),
         ("stores joined by clang", "rms_norm", "gfx942", "0 16-byte stores, not 1"),
     ],
 )

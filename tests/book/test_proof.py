@@ -396,6 +396,25 @@ def native(book) -> Book:
     return book
 
 
+def test_what_lies_beside_a_script_is_no_input_of_its_recording(book):
+    book.write("folder/script.py", "a = 1")
+    book.in_proof("""
+        from proof import evidence
+
+        def changed(command):
+            record = Record("gpu:a", "ran", inputs=known, detail={"command": command})
+            evidence.recordings.command = lambda what: command
+            return record.changed()
+
+        known = digests(["folder/script.py", "folder"])
+        (ROOT / "folder/beside.py").write_text("")
+        assert changed("python folder/script.py") == []
+        assert changed("python -m pytest folder") == ["folder"]
+        (ROOT / "folder/script.py").write_text("a = 2")
+        assert changed("python folder/script.py") == ["folder/script.py"]
+        """)
+
+
 def test_a_code_object_is_the_builds_until_an_edit(book):
     book.write("csrc/a/a.cu", "int a;")
     book.in_proof("""
