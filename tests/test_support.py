@@ -30,12 +30,14 @@ DTYPES = (
 )
 
 
+# [samples]
 def sample(name: str) -> Sample:
     """The one in the file of the operator's tests."""
     return importlib.import_module(f"test_{name.rstrip('_')}").SAMPLES[name]
 
 
 SAMPLES = {name: sample(name) for name in opbook.__all__}
+# [/samples]
 
 
 def tensors(name: str, device: str, dtype: torch.dtype) -> list[Tensor]:
