@@ -40,7 +40,6 @@ $(LIBRARIES): $(BUILD)/%.so: $(BUILD)/%.o
 -include $(LIBRARIES:.so=.d)
 # [/rules]
 
-# [debug]
 debug:
 	@echo "compiler  $(CXX): $$($(CXX) --version | head -n 1)"
 	@echo "torch     $(TORCH)"
@@ -51,4 +50,3 @@ clean:
 	$(RM) -r $(BUILD)
 
 .PHONY: all debug clean
-# [/debug]
