@@ -14,6 +14,7 @@ from docutils import nodes
 from nbformat import NotebookNode, v4
 
 import page_text
+from downloads import INSTALL, REPOSITORY, needs_library, read_by
 from proof import machine, page, projects, units
 from proof.files import write_text
 from proof.page import Block, Result
@@ -34,10 +35,11 @@ _REPORT = re.compile(
     re.MULTILINE,
 )
 
-NOTE = "> {project} made this notebook from its page. To run it, {place}."
+NOTE = "> {project} made this notebook from its page. {place}"
+PLACE = "To run it, unpack {zip}{installed}, and save the notebook in its folder."
+INSTALLED = " and install it as {page} says"
+ANYWHERE = "It needs no other file."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
-# The page ran in one of two places; a file of it, and how the reader gets there.
-REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
 # Cells whose output differs between two runs, or in Jupyter: nbval runs them and
 # compares nothing. Of a page that runs alone, they are all, for it shows times.
 VARIES = {
@@ -60,17 +62,20 @@ VARIES = {
 SETUP = """\
 import os
 import sys
+
+# `python` is the Python of this kernel.
+programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
+os.environ["PATH"] = os.pathsep.join(programs)"""
+GO_THERE = """
 from pathlib import Path
 
-# The page ran in this folder, with the Python of this kernel as `python`.
+# The page ran in the folder that {zip} makes.
 folders = [Path.cwd(), *Path.cwd().parents]
 root = next((folder for folder in folders if (folder / "{file}").exists()), None)
 if root is None:
-    raise FileNotFoundError("{file}: to run this notebook, {place}")
+    raise FileNotFoundError("{file}: unpack {zip}, and save the notebook in its folder")
 os.chdir(root)
-sys.path.insert(0, str(root / "src"))
-programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
-os.environ["PATH"] = os.pathsep.join(programs)"""
+sys.path.insert(0, str(root / "src"))"""
 INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 
 
@@ -157,18 +162,30 @@ def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> 
     return page_text.without_marks(text)
 
 
+def download(path: Path) -> tuple[str, str]:
+    """The zip in whose folder a page runs, and a file of it; "" for any folder."""
+    if step := page.project(path):
+        return zip_name(step), list(projects.state(step))[-1]
+    return (REPOSITORY, "csrc/portable.h") if read_by(page.name(path)) else ("", "")
+
+
+def where(path: Path, zip: str) -> str:
+    """What the reader does before the notebook runs."""
+    if not zip:
+        return ANYWHERE
+    installed = ""
+    if zip == REPOSITORY and needs_library(read_by(page.name(path))):
+        installed = INSTALLED.format(page=INSTALL.strip("/"))
+    return PLACE.format(zip=zip, installed=installed)
+
+
 def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     """A note for the reader, and code that goes where the page ran."""
-    file, place = REPOSITORY
-    if step := page.project(path):
-        file = list(projects.state(step))[-1]
-        place = (
-            f"unpack {zip_name(step)} of the page, and save the notebook in its folder"
-        )
-    note = NOTE.format(project=app.config.project, place=place)
+    zip, file = download(path)
+    note = NOTE.format(project=app.config.project, place=where(path, zip))
     if any(map(raises, blocks)):
         note += FAILS
-    code = SETUP.format(file=file, place=place)
+    code = SETUP + (GO_THERE.format(file=file, zip=zip) if zip else "")
     if not machine.gpus():
         code += INTERPRET  # what a page imports may have a kernel in Triton
     return note, code
