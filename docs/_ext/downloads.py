@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.util.docutils import SphinxRole
 
 from proof import gallery, page
@@ -21,11 +20,13 @@ from proof.evidence import store
 from proof.files import ROOT, relative
 
 REPOSITORY = "opbook-repository.zip"
-INSTALL = "/reduction/index"  # the page that says how
+INSTALL = "reduction/index"  # the page that says how
+SHOWN = ("file", "recorded")  # claims of blocks that the page itself does not run
 # What is made in a folder that git does not know, and belongs to nobody else.
 _MADE = re.compile(
-    r"(^|/)(\.git|\.nox|\.venv|__pycache__|\.\w+_cache|[^/]*\.egg-info|build|dist)(/|$)"
-    r"|\.(so|o|whl|pyc)$|^docs/(examples|tutorials|jupyter_execute)/"
+    r"(^|/)(\.git|\.nox|\.venv|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
+    r"|^((tools|starter/\w+)/)?(build|dist)/|\.(so|o|whl|pyc)$"
+    r"|^docs/(examples|tutorials|jupyter_execute)/"
 )
 
 
@@ -136,28 +137,21 @@ def _line(app, docname: str) -> list[nodes.Node]:
     if files:
         line = [nodes.Text(f"{what} in the folder of "), *place]
         if needs_library(files):
-            link = nodes.inline("", "installed")
-            line += [nodes.Text(", "), _to(docname, INSTALL, link)]
+            address = app.builder.get_relative_uri(docname, INSTALL) + "#install"
+            link = nodes.reference("", "the library installed", refuri=address)
+            line += [nodes.Text(", with "), link]
         elif "src/opbook/__init__.py" in files:
             setting = nodes.literal("", "PYTHONPATH=src")
             line += [nodes.Text(", with "), setting]
         return [*line, nodes.Text(".")]
-    line = (
-        [nodes.Text(f"{what} in any folder.")] if files is not None and is_page else []
-    )
+    if not is_page:
+        return []
+    line = [nodes.Text(f"{what} in any folder. ")] * (files is not None)
     claims = app.env.proof["claims"].get(docname, ())
-    if any(claim["how"] in ("file", "recorded") for claim in claims):
-        gap = " " if line else ""
-        line += [nodes.Text(f"{gap}The files that it shows are in "), *place]
-        line += [nodes.Text(".")]
+    if any(claim["how"] in SHOWN and not claim.get("not_run") for claim in claims):
+        shown = nodes.Text("The files that it shows are in ")
+        line += [shown, *place, nodes.Text(".")]
     return line
-
-
-def _to(docname: str, target: str, text: nodes.Node) -> addnodes.pending_xref:
-    where = {"refdomain": "std", "reftype": "doc", "reftarget": target}
-    return addnodes.pending_xref(
-        "", text, refdoc=docname, refexplicit=True, refwarn=True, **where
-    )
 
 
 def setup(app):

@@ -175,7 +175,7 @@ def where(path: Path, zip: str) -> str:
         return ANYWHERE
     installed = ""
     if zip == REPOSITORY and needs_library(read_by(page.name(path))):
-        installed = INSTALLED.format(page=INSTALL.strip("/"))
+        installed = INSTALLED.format(page=INSTALL)
     return PLACE.format(zip=zip, installed=installed)
 
 
