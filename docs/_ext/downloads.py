@@ -118,6 +118,11 @@ def needs_library(files: set[str]) -> bool:
     return any(re.fullmatch(r"csrc/\w+/\w+_op\.cpp", name) for name in files)
 
 
+def needs_path(files: set[str]) -> bool:
+    """Whether the package was imported, and would do without its library."""
+    return "src/opbook/__init__.py" in files and not needs_library(files)
+
+
 def add_line(app, doctree) -> None:
     """Say below the title where the code of the page runs."""
     docname = app.env.docname
@@ -140,9 +145,8 @@ def _line(app, docname: str) -> list[nodes.Node]:
             address = app.builder.get_relative_uri(docname, INSTALL) + "#install"
             link = nodes.reference("", "the library installed", refuri=address)
             line += [nodes.Text(", with "), link]
-        elif "src/opbook/__init__.py" in files:
-            setting = nodes.literal("", "PYTHONPATH=src")
-            line += [nodes.Text(", with "), setting]
+        elif needs_path(files):
+            line += [nodes.Text(", with "), nodes.literal("", "PYTHONPATH=src")]
         return [*line, nodes.Text(".")]
     if not is_page:
         return []

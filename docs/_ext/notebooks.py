@@ -14,7 +14,7 @@ from docutils import nodes
 from nbformat import NotebookNode, v4
 
 import page_text
-from downloads import INSTALL, REPOSITORY, needs_library, read_by
+from downloads import REPOSITORY, needs_library, needs_path, read_by
 from proof import machine, page, projects, units
 from proof.files import write_text
 from proof.page import Block, Result
@@ -37,7 +37,7 @@ _REPORT = re.compile(
 
 NOTE = "> {project} made this notebook from its page. {place}"
 PLACE = "To run it, unpack {zip}{installed}, and save the notebook in its folder."
-INSTALLED = " and install it as {page} says"
+INSTALLED = ", run `python -m pip install --no-build-isolation -e .` there"
 ANYWHERE = "It needs no other file."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
 # Cells whose output differs between two runs, or in Jupyter: nbval runs them and
@@ -76,6 +76,7 @@ if root is None:
     raise FileNotFoundError("{file}: unpack {zip}, and save the notebook in its folder")
 os.chdir(root)
 sys.path.insert(0, str(root / "src"))"""
+PATH = '\nos.environ["PYTHONPATH"] = str(root / "src")'
 INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 
 
@@ -162,30 +163,22 @@ def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> 
     return page_text.without_marks(text)
 
 
-def download(path: Path) -> tuple[str, str]:
-    """The zip in whose folder a page runs, and a file of it; "" for any folder."""
-    if step := page.project(path):
-        return zip_name(step), list(projects.state(step))[-1]
-    return (REPOSITORY, "csrc/portable.h") if read_by(page.name(path)) else ("", "")
-
-
-def where(path: Path, zip: str) -> str:
-    """What the reader does before the notebook runs."""
-    if not zip:
-        return ANYWHERE
-    installed = ""
-    if zip == REPOSITORY and needs_library(read_by(page.name(path))):
-        installed = INSTALLED.format(page=INSTALL)
-    return PLACE.format(zip=zip, installed=installed)
-
-
 def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     """A note for the reader, and code that goes where the page ran."""
-    zip, file = download(path)
-    note = NOTE.format(project=app.config.project, place=where(path, zip))
+    files = read_by(page.name(path))
+    zip, file, installed = "", "", ""
+    if step := page.project(path):
+        zip, file = zip_name(step), list(projects.state(step))[-1]
+    elif files:
+        zip, file = REPOSITORY, "csrc/portable.h"
+        installed = INSTALLED if needs_library(files) else ""
+    place = PLACE.format(zip=zip, installed=installed) if zip else ANYWHERE
+    note = NOTE.format(project=app.config.project, place=place)
     if any(map(raises, blocks)):
         note += FAILS
     code = SETUP + (GO_THERE.format(file=file, zip=zip) if zip else "")
+    if zip == REPOSITORY and needs_path(files):
+        code += PATH
     if not machine.gpus():
         code += INTERPRET  # what a page imports may have a kernel in Triton
     return note, code

@@ -7,7 +7,9 @@ runs in an empty folder. Where the page says so, the repository's zip is install
 
 import argparse
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +39,7 @@ AS_ON_A_PAGE = """\
 import os, sys; os.dup2(1, 2); sys.stderr = sys.stdout; \
 get_ipython().display_trap.hook = lambda value: value is None or print(repr(value))"""
 VARIABLES = {"COLUMNS": "88", "MPLBACKEND": "Agg", "NO_COLOR": "1", "TERM": "dumb"}
-DOWNLOAD = re.compile(r"unpack (\S+)\.zip( and install it)?")
+DOWNLOAD = re.compile(r"unpack (\S+)\.zip(?:, run `([^`]+)`)?")
 REPOSITORY = "opbook-repository"
 NEEDS = re.compile(r"^# Needs (.*)\.$", re.MULTILINE)
 NOT_RUN = "not run"
@@ -109,10 +111,10 @@ def place(site: Path, home: Path, name: str, plans: dict[tuple[str, str], str]) 
     What is going to be done with each cell is noted in `plans`, under pytest's name.
     """
     book = nbformat.read(site / "_notebooks" / f"{name}.ipynb", as_version=4)
-    folder, kernel = home / name, "bare"
+    folder, kernel, command = home / name, "bare", ""
     if found := DOWNLOAD.search(book.cells[0].source):
-        zip, installed = found.groups()
-        kernel = "installed" if installed else kernel
+        zip, command = found.groups()
+        kernel = "installed" if command else kernel
         if zip == REPOSITORY:  # one for all
             unpack(site / f"{zip}.zip", home)
             folder = home / zip / "build" / "notebooks" / name
@@ -122,8 +124,8 @@ def place(site: Path, home: Path, name: str, plans: dict[tuple[str, str], str]) 
             folder /= zip
     book.metadata.kernelspec.name = kernel
     python = environment(home, kernel)
-    if kernel == "installed":
-        install(python, home / REPOSITORY)
+    if command:
+        install(command, python, home / REPOSITORY)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{Path(name).name}.ipynb"
     known_as = ".".join(path.relative_to(home).parts)
@@ -185,10 +187,11 @@ def environment(home: Path, name: str) -> str:
 
 
 @cache
-def install(python: str, folder: Path) -> None:
-    """Install the library as the page says."""
-    options = ["--no-build-isolation", "--no-deps", "-q", "-e", "."]
-    subprocess.run([python, "-m", "pip", "install", *options], cwd=folder, check=True)
+def install(command: str, python: str, folder: Path) -> None:
+    """Install the library, once, by the command that the notebook names."""
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = without("PYTHONPATH") | {"PATH": path, "PIP_QUIET": "1"}
+    subprocess.run(shlex.split(command), cwd=folder, env=variables, check=True)
 
 
 if __name__ == "__main__":
