@@ -91,7 +91,7 @@ def zip_link(docname: str, name: str) -> nodes.reference:
 def repository_link(config, docname: str, words: str) -> list[nodes.Node]:
     if config.repository:
         return [nodes.reference("", words, refuri=config.repository)]
-    size = f" ({len(repository()) / 1e6:.1f} MB)"
+    size = f" ({len(repository()) / 1e6:.1f}\u00a0MB)"
     return [zip_link(docname, REPOSITORY), nodes.Text(size)]
 
 
