@@ -19,8 +19,7 @@ project = "Opbook"
 author = "Opbook contributors"
 copyright = "Opbook contributors, BSD-3-Clause"
 language = "en"
-# The address of the repository, "https://github.com/OWNER/NAME": pages then link to it.
-# examples_src/sources/reduction/install.sh clones it, and a test compares the two.
+# The address of the repository: pages then link to it, and not to a zip of its files.
 repository = ""
 
 # General ----------------------------------------------------------------------------
@@ -34,6 +33,7 @@ extensions = [
     "mathml",
     "proof",
     "code_objects",
+    "downloads",
     "error_table",
     "executors",
     "exercise_list",

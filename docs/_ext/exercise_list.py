@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-import steps
+import downloads
 from proof.files import ROOT
 
 FOLDER = ROOT / "examples_src/sources/exercises"
@@ -67,17 +66,11 @@ def zipped() -> bytes:
     files = [FOLDER / name for name in ("exercises.py", "exercises.toml", "judges.py")]
     files += sorted((FOLDER / "gaps").glob("*.py"))
     texts = {str(path.relative_to(FOLDER)): path.read_text() for path in files}
-    return steps.archive("exercises", texts)
-
-
-def write_zip(app, exception) -> None:
-    """Put the download beside the pages."""
-    if exception is None and app.builder.format == "html":
-        Path(app.outdir, ZIP).write_bytes(zipped())
+    return downloads.archive("exercises", texts)
 
 
 def setup(app):
     app.add_directive("exercise-table", ExerciseTable)
     app.add_directive("exercise-solutions", ExerciseSolutions)
-    app.connect("build-finished", write_zip)
+    downloads.offer(app, ZIP, zipped)
     return {"version": "1", "parallel_read_safe": True}

@@ -14,6 +14,7 @@ from docutils import nodes
 from nbformat import NotebookNode, v4
 
 import page_text
+from downloads import REPOSITORY, needs_library, needs_path, read_by
 from proof import machine, page, projects, units
 from proof.files import write_text
 from proof.page import Block, Result
@@ -34,10 +35,11 @@ _REPORT = re.compile(
     re.MULTILINE,
 )
 
-NOTE = "> {project} made this notebook from its page. To run it, {place}."
+NOTE = "> {project} made this notebook from its page. {place}"
+PLACE = "To run it, unpack {zip}{installed}, and save the notebook in its folder."
+INSTALLED = ", run `python -m pip install --no-build-isolation -e .` there"
+ANYWHERE = "It needs no other file."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
-# The page ran in one of two places; a file of it, and how the reader gets there.
-REPOSITORY = ("csrc/portable.h", "save it in a checkout of the repository")
 # Cells whose output differs between two runs, or in Jupyter: nbval runs them and
 # compares nothing. Of a page that runs alone, they are all, for it shows times.
 VARIES = {
@@ -60,17 +62,21 @@ VARIES = {
 SETUP = """\
 import os
 import sys
+
+# `python` is the Python of this kernel.
+programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
+os.environ["PATH"] = os.pathsep.join(programs)"""
+GO_THERE = """
 from pathlib import Path
 
-# The page ran in this folder, with the Python of this kernel as `python`.
+# The page ran in the folder that {zip} makes.
 folders = [Path.cwd(), *Path.cwd().parents]
 root = next((folder for folder in folders if (folder / "{file}").exists()), None)
 if root is None:
-    raise FileNotFoundError("{file}: to run this notebook, {place}")
+    raise FileNotFoundError("{file}: unpack {zip}, and save the notebook in its folder")
 os.chdir(root)
-sys.path.insert(0, str(root / "src"))
-programs = [os.path.dirname(sys.executable), os.environ["PATH"]]
-os.environ["PATH"] = os.pathsep.join(programs)"""
+sys.path.insert(0, str(root / "src"))"""
+PATH = '\nos.environ["PYTHONPATH"] = str(root / "src")'
 INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 
 
@@ -159,16 +165,20 @@ def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> 
 
 def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     """A note for the reader, and code that goes where the page ran."""
-    file, place = REPOSITORY
+    files = read_by(page.name(path))
+    zip, file, installed = "", "", ""
     if step := page.project(path):
-        file = list(projects.state(step))[-1]
-        place = (
-            f"unpack {zip_name(step)} of the page, and save the notebook in its folder"
-        )
+        zip, file = zip_name(step), list(projects.state(step))[-1]
+    elif files:
+        zip, file = REPOSITORY, "csrc/portable.h"
+        installed = INSTALLED if needs_library(files) else ""
+    place = PLACE.format(zip=zip, installed=installed) if zip else ANYWHERE
     note = NOTE.format(project=app.config.project, place=place)
     if any(map(raises, blocks)):
         note += FAILS
-    code = SETUP.format(file=file, place=place)
+    code = SETUP + (GO_THERE.format(file=file, zip=zip) if zip else "")
+    if zip == REPOSITORY and needs_path(files):
+        code += PATH
     if not machine.gpus():
         code += INTERPRET  # what a page imports may have a kernel in Triton
     return note, code

@@ -1,15 +1,15 @@
-"""``project-step`` and ``project-zip``: the project at a page of the guide."""
+"""``project-step``: the project at a page of the guide, and its zips."""
 
-import io
-import zipfile
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx.util.docutils import SphinxDirective
 
+import downloads
 from proof import page, projects
 
 LEXERS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".md": "markdown"}
@@ -45,15 +45,6 @@ class ProjectStep(SphinxDirective):
                 ]
                 self.state.nested_parse(StringList(lines), self.content_offset, shown)
         return [tree, *shown.children]
-
-
-class ProjectZip(SphinxRole):
-    """A link to the files of a step, in one zip."""
-
-    def run(self) -> tuple[list[nodes.Node], list]:
-        address = "../" * self.env.docname.count("/") + self.text
-        link = nodes.reference("", "", nodes.literal("", self.text), refuri=address)
-        return [link], []
 
 
 def earlier(step: int) -> dict[str, projects.File]:
@@ -144,31 +135,15 @@ def zip_name(step: int) -> str:
     return "starter.zip" if step == projects.LAST else f"starter_step_{step}.zip"
 
 
-def archive(folder: str, texts: dict[str, str]) -> bytes:
-    """A zip of files in a folder of their own; the same bytes in each build."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, text in texts.items():
-            made.writestr(zipfile.ZipInfo(f"{folder}/{name}"), text)
-    return data.getvalue()
-
-
 def zipped(step: int) -> bytes:
     """The files of a step."""
     texts = {name: file.text for name, file in projects.state(step).items()}
-    return archive(zip_name(step).removesuffix(".zip"), texts)
-
-
-def write_zips(app, exception) -> None:
-    """Put the downloads beside the pages."""
-    if exception is None and app.builder.format == "html":
-        for step in range(1, projects.LAST + 1):
-            Path(app.outdir, zip_name(step)).write_bytes(zipped(step))
+    return downloads.archive(zip_name(step).removesuffix(".zip"), texts)
 
 
 def setup(app):
-    app.setup_extension("proof")
+    app.setup_extension("downloads")
     app.add_directive("project-step", ProjectStep)
-    app.add_role("project-zip", ProjectZip())
-    app.connect("build-finished", write_zips)
+    for step in range(1, projects.LAST + 1):
+        downloads.offer(app, zip_name(step), partial(zipped, step))
     return {"version": "1", "parallel_read_safe": True}

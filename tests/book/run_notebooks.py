@@ -1,18 +1,23 @@
-"""Run the notebooks of the site under nbval, each where its reader has it.
+"""Run the notebooks of the site under nbval, each with its download alone.
 
 ``nox -s notebooks -- [NAME ...] [--shard I/N]``. What a cell has to print was stored
-when the page ran; that it does is found out here anew.
+when the page ran; that it does is found out here anew. A page that names no download
+runs in an empty folder. Where the page says so, the repository's zip is installed.
 """
 
 import argparse
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 import zipfile
 from collections import Counter
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from xml.etree import ElementTree
@@ -34,7 +39,8 @@ AS_ON_A_PAGE = """\
 import os, sys; os.dup2(1, 2); sys.stderr = sys.stdout; \
 get_ipython().display_trap.hook = lambda value: value is None or print(repr(value))"""
 VARIABLES = {"COLUMNS": "88", "MPLBACKEND": "Agg", "NO_COLOR": "1", "TERM": "dumb"}
-ZIP = re.compile(r"unpack (starter\w*)\.zip")
+DOWNLOAD = re.compile(r"unpack (\S+)\.zip(?:, run `([^`]+)`)?")
+REPOSITORY = "opbook-repository"
 NEEDS = re.compile(r"^# Needs (.*)\.$", re.MULTILINE)
 NOT_RUN = "not run"
 
@@ -57,9 +63,12 @@ def main() -> int:
     names = [u.what.removeprefix("page:") for u in shared_out(pages, options.shard)]
     if not names:  # pytest would run what is in this folder
         parser.error(f"--shard {options.shard}: it has no notebook of {made}")
-    home = options.site.resolve().parent / "notebooks"
-    shutil.rmtree(home, ignore_errors=True)
-    write_kernel(home, "python3", sys.executable)
+    with tempfile.TemporaryDirectory() as folder:  # outside of this checkout
+        return run(options, names, Path(folder))
+
+
+def run(options: argparse.Namespace, names: list[str], home: Path) -> int:
+    """Run these notebooks in folders below `home`; return the exit status."""
     plans = {}
     paths = [place(options.site, home, name, plans) for name in names]
     report = home / "report.xml"
@@ -102,13 +111,21 @@ def place(site: Path, home: Path, name: str, plans: dict[tuple[str, str], str]) 
     What is going to be done with each cell is noted in `plans`, under pytest's name.
     """
     book = nbformat.read(site / "_notebooks" / f"{name}.ipynb", as_version=4)
-    folder = home / name
-    if project := ZIP.search(book.cells[0].source):
-        with zipfile.ZipFile(site / f"{project[1]}.zip") as archive:
-            archive.extractall(folder)
-        folder /= project[1]
-        kernel = book.metadata.kernelspec.name = name.replace("/", "-")
-        write_kernel(home, kernel, environment(home / "environments" / kernel))
+    folder, kernel, command = home / name, "bare", ""
+    if found := DOWNLOAD.search(book.cells[0].source):
+        zip, command = found.groups()
+        kernel = "installed" if command else kernel
+        if zip == REPOSITORY:  # one for all
+            unpack(site / f"{zip}.zip", home)
+            folder = home / zip / "build" / "notebooks" / name
+        else:
+            kernel = name.replace("/", "-")
+            unpack(site / f"{zip}.zip", folder)
+            folder /= zip
+    book.metadata.kernelspec.name = kernel
+    python = environment(home, kernel)
+    if command:
+        install(command, python, home / REPOSITORY)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{Path(name).name}.ipynb"
     known_as = ".".join(path.relative_to(home).parts)
@@ -141,23 +158,40 @@ def has(need: str) -> bool:
         return False
 
 
-def write_kernel(home: Path, name: str, python: str) -> None:
-    """Describe a kernel to Jupyter."""
+def unpack(zip: Path, folder: Path) -> None:
+    """Unpack a zip, if that is not done yet."""
+    if not (folder / zip.stem).exists():
+        with zipfile.ZipFile(zip) as archive:
+            archive.extractall(folder)
+
+
+@cache
+def environment(home: Path, name: str) -> str:
+    """Make an environment with the packages of this Python, and a kernel of it.
+
+    What is installed in place for this Python, such as the library, is not there.
+    """
+    made = home / "environments" / name
+    venv.create(made)
+    (library,) = made.glob("lib/python*/site-packages")
+    known = (path for path in sys.path if path.endswith("-packages"))
+    (library / "known.pth").write_text("\n".join(known))
+    python = str(made / "bin" / "python")
     kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     kernel += [f"--InteractiveShellApp.exec_lines={AS_ON_A_PAGE}"]
     file = home / "jupyter" / "kernels" / name / "kernel.json"
     file.parent.mkdir(parents=True)
     spec = {"argv": kernel, "display_name": name, "language": "python"}
     file.write_text(json.dumps(spec))
+    return python
 
 
-def environment(home: Path) -> str:
-    """Make an environment with the packages of this Python, for what pip installs."""
-    venv.create(home)
-    (library,) = home.glob("lib/python*/site-packages")
-    known = (path for path in sys.path if path.endswith("-packages"))
-    (library / "known.pth").write_text("\n".join(known))
-    return str(home / "bin" / "python")
+@cache
+def install(command: str, python: str, folder: Path) -> None:
+    """Install the library, once, by the command that the notebook names."""
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = without("PYTHONPATH") | {"PATH": path, "PIP_QUIET": "1"}
+    subprocess.run(shlex.split(command), cwd=folder, env=variables, check=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def read(book: Book) -> tuple[str, list]:
 
 def test_blocks_become_cells_with_what_they_printed(book):
     _, (setup, said, fails, console, ends) = read(book)
-    assert "csrc/portable.h" in setup.source
+    assert "chdir" not in setup.source  # the page read no file of the repository
     assert [said.source, said.outputs[0].text] == ['print("said")\n6 * 7', "said\n42\n"]
     assert fails.metadata.tags == ends.metadata.tags == ["raises-exception"]
     printed, error = fails.outputs
@@ -179,14 +180,14 @@ def test_the_pages_whose_outputs_vary_are_there():
 
 
 def check(
-    home: Path, source: str, printed: str, *options: str, **metadata
+    home: Path, source: str, printed: str, *options: str, note: str = "", **metadata
 ) -> tuple[int, str]:
     """What the run of a site says of one cell with a stored output."""
     outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
     cell = nbformat.v4.new_code_cell(
         source, outputs=outputs, metadata=metadata, execution_count=1
     )
-    head = nbformat.v4.new_markdown_cell("# Title")
+    head = nbformat.v4.new_markdown_cell(f"# Title\n\n{note}")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     made = nbformat.v4.new_notebook(cells=[head, cell], metadata={"kernelspec": kernel})
     path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
@@ -219,6 +220,23 @@ def test_a_stored_output_has_to_be_what_the_cell_prints(
     found, report = check(tmp_path, source, printed, **metadata)
     assert found == status, report
     assert says in report
+
+
+def test_a_page_has_nothing_but_its_download(tmp_path):
+    pytest.importorskip("nbval", reason="needs nbval")
+    (tmp_path / "site").mkdir()
+    for name in ("opbook-repository", "starter"):
+        with zipfile.ZipFile(tmp_path / "site" / f"{name}.zip", "w") as archive:
+            archive.writestr(f"{name}/README.md", "")
+    files = "import glob, importlib.util as util\n"
+    files += "print(util.find_spec('opbook'), *glob.glob('{}*.md'))"
+    for note, up, found in [
+        ("It needs no other file.", "", "None"),
+        ("unpack starter.zip, and", "", "None README.md"),
+        ("unpack opbook-repository.zip, and", "../" * 4, "None ../../../../README.md"),
+    ]:
+        status, report = check(tmp_path, files.format(up), f"{found}\n", note=note)
+        assert status == 0, report
 
 
 def test_a_cell_that_pytest_left_out_is_not_counted_as_run(tmp_path):

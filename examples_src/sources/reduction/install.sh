@@ -1,5 +1,2 @@
-# OWNER/NAME stands for the place where you found this repository.
-git clone https://github.com/OWNER/NAME opbook
-cd opbook
 python -m pip install "torch>=2.11" "setuptools>=77.0.3" ninja pytest numpy
 python -m pip install --no-build-isolation -e .
