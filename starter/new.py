@@ -28,6 +28,7 @@ FOLDERS = {
     ("inplace", False): "inplace",
     ("elementwise", True): "triton",
     ("rows", True): "triton_rows",
+    ("inplace", True): "triton_inplace",
 }
 COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
 NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
@@ -83,8 +84,6 @@ def sections(markdown: str) -> dict[str, str]:
 
 def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
     """Return the files of an operator as they are here, and those of its project."""
-    if (kind, is_triton) not in FOLDERS:
-        sys.exit(f"new.py: there is no kind {kind!r} in Triton")
     operator, readme = KINDS[kind], Path("README.md")
     shared = read(HERE / FOLDERS["elementwise", is_triton])
     own = {path: text for path, text in shared.items() if "swiglu" in path.name}

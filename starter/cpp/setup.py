@@ -1,8 +1,8 @@
 """Build csrc/ into ``starter._C``."""
 
 import os
-import shutil  # [gpu/]
-import subprocess  # [gpu/]
+import shutil
+import subprocess
 import sys
 from glob import glob
 
@@ -11,7 +11,7 @@ from setuptools import setup
 from torch.utils import cpp_extension
 
 
-def missing_for_gpu() -> str | None:  # [gpu]
+def missing_for_gpu() -> str | None:
     """Say why the GPU kernels cannot be built; None if they can."""
     if os.environ.get("USE_CUDA") == "0":
         return "USE_CUDA=0"
@@ -30,13 +30,13 @@ def missing_for_gpu() -> str | None:  # [gpu]
     library = subprocess.getoutput(f"{find} -print-file-name=libcudart.so")
     if torch.version.cuda and not os.path.exists(library):
         return f"no libcudart.so in {home}/lib64 (install cuda-cudart-dev)"
-    return None  # [/gpu]
+    return None
 
 
 # The oldest torch that the build works with, 2.11, in the two highest bytes.
 macros = [("TORCH_TARGET_VERSION", "0x020b000000000000")]
 make, sources = cpp_extension.CppExtension, glob("csrc/*.cpp")
-sources = [name for name in sources if not name.endswith("_hip.cpp")]  # [gpu]
+sources = [name for name in sources if not name.endswith("_hip.cpp")]
 if missing := missing_for_gpu():
     if os.environ.get("USE_CUDA") == "1":
         sys.exit(f"USE_CUDA=1, but {missing}")
@@ -47,13 +47,13 @@ else:
     if not torch.cuda.is_available():
         # torch builds for the GPUs that it sees. Where it sees none, name them.
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
-        os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")  # [/gpu]
+        os.environ.setdefault("PYTORCH_ROCM_ARCH", "gfx90a;gfx942")
 
 # DEBUG=1: for a debugger, which needs line numbers and variables.
 optimize = ["-O0", "-g"] if os.environ.get("DEBUG") == "1" else ["-O3"]
 exact = ["-fno-trapping-math"]  # vectors of comparisons, which change no value
 hide = "-fvisibility=hidden"  # nvcc hands it to the C++ compiler
-hide = hide if torch.version.hip else f"-Xcompiler={hide}"  # [gpu/]
+hide = hide if torch.version.hip else f"-Xcompiler={hide}"
 extension = make(
     "starter._C",
     sorted(sources),

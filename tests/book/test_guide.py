@@ -47,14 +47,22 @@ def test_step_7_is_the_starter_to_the_byte():
 def test_a_step_keeps_no_code_of_a_later_one(step):
     text = "".join(file.text for file in projects.state(step).values())
     later = {"parametrize": 3, "register_fake": 4, "opcheck": 4, "gradcheck": 5}
-    later |= {"swiglu_backward": 5, "USE_CUDA": 6}
+    later |= {"swiglu_backward": 5, "__global__": 6}
     for word, first in later.items():
         assert (word in text) == (step >= first), word
     assert "\n\n\n\n" not in text
 
 
+def test_the_gpu_page_changes_the_files_of_the_operator_alone():
+    now, before = projects.state(6), projects.state(5)
+    changed = {
+        name for name in now if now[name].text != getattr(before.get(name), "text", "")
+    }
+    assert changed == {"csrc/swiglu.h", "csrc/swiglu.cu", "csrc/swiglu_op.cpp"}
+
+
 def test_a_changed_file_shows_its_new_lines_first():
-    now, old = projects.state(6), projects.state(5)
+    now, old = projects.state(5), projects.state(4)
     name = "csrc/tensors.h"
     text = "\n".join(steps._fold(name, now[name], old[name], "changed"))
     new, _, whole = text.partition("The whole file")
@@ -62,7 +70,7 @@ def test_a_changed_file_shows_its_new_lines_first():
     assert "emphasize-lines: 1,2" in new
     # What readers copy is the file of the download, with its markers.
     assert f":lines: 1-{len(now[name].numbers)}\n:with-markers:" in whole
-    shown = projects.shown(6)[now[name].original]
+    shown = projects.shown(5)[now[name].original]
     assert shown.read_text() == now[name].text
     assert steps._with_context({1, 7}, 7) == [range(1, 4), range(7, 8)]
     assert steps._with_context({3, 4, 7}, 20) == [range(3, 10)]

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__HIP__)  // [gpu]
+#if defined(__HIP__)
 #include <hip/hip_runtime.h>
 #define STARTER_GPU 1
 #define cudaStream_t hipStream_t
@@ -20,7 +20,7 @@
 #elif defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define STARTER_GPU 1
-#endif  // [/gpu]
+#endif
 
 #if defined(STARTER_GPU)
 #define STARTER_HOST_DEVICE __host__ __device__
@@ -69,7 +69,7 @@ STARTER_HOST_DEVICE inline float fast_exp(float x) {
 STARTER_HOST_DEVICE inline float fast_divide(float x, float y) { return x / y; }
 #endif
 
-#if defined(STARTER_GPU)  // [gpu]
+#if defined(STARTER_GPU)
 // As many blocks as `count` elements need.
 inline int64_t blocks_for(int64_t count, int64_t elements_per_block) {
   return (count + elements_per_block - 1) / elements_per_block;
@@ -80,6 +80,6 @@ inline const char* launch_error() {
   const auto status = cudaGetLastError();
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
-#endif  // [/gpu]
+#endif
 
 }  // namespace starter

@@ -120,7 +120,7 @@ void for_each(int64_t count, Compute compute, Views... views) {
       [&](int64_t begin, int64_t end) { for_pieces(begin, end, compute, views...); });
 }
 
-#if defined(USE_CUDA)  // [gpu]
+#if defined(USE_CUDA)
 // While it lives, the tensor's GPU is current. `stream` is the caller's stream there.
 struct GpuOf {
   torch::stable::accelerator::DeviceGuard guard;
@@ -135,6 +135,6 @@ struct GpuOf {
 inline void check_launch(const char* op, const char* error) {
   STARTER_CHECK(error == nullptr, op, "kernel launch failed: ", error);
 }
-#endif  // [/gpu]
+#endif
 
 }  // namespace starter

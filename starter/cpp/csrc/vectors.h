@@ -17,7 +17,7 @@ struct View {
   }
 };
 
-#if defined(STARTER_GPU)  // [gpu]
+#if defined(STARTER_GPU)
 // The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
 constexpr int kVectorBytes = 16;
 
@@ -50,6 +50,6 @@ __device__ void store(T* output, int64_t i, int64_t count, Vector<T, N> vector) 
   if (i + N <= count) return void(*place = vector);
   for (int j = 0; j < N && i + j < count; ++j) place->data[j] = vector.data[j];
 }
-#endif  // [/gpu]
+#endif
 
 }  // namespace starter

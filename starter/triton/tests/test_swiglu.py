@@ -124,7 +124,12 @@ def test_first_and_second_derivatives(limit):
 
 def test_forward_mode_is_refused():
     x = torch.randn(3, device=DEVICE)
-    for call in (lambda t: starter.swiglu(t, x), lambda t: starter.swiglu(x, t)):
+    backward = torch.ops.starter.swiglu_backward
+    for call in (
+        lambda t: starter.swiglu(t, x),
+        lambda t: torch.ops.starter.swiglu(x, t),
+        lambda t: backward(t, x, x),
+    ):
         with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
             torch.func.jvp(call, (x,), (x,))
 

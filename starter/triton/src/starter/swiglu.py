@@ -1,5 +1,7 @@
 """swiglu in Triton: formula, kernels, operator and gradient."""
 
+import warnings
+
 import torch
 import triton
 import triton.language as tl
@@ -31,15 +33,7 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None = None) -> Tensor:
             device, the dtype is another one, or ``limit`` is not positive.
         NotImplementedError: In forward-mode differentiation.
     """
-    if _has_tangent(gate, up):  # PyTorch would return a derivative of zero
-        raise NotImplementedError("starter.swiglu has no forward-mode derivative")
     return torch.ops.starter.swiglu(gate, up, limit)
-
-
-def _has_tangent(*tensors: Tensor) -> bool:
-    # torch.compile cannot trace it before 2.13. To compare versions is slow: so last.
-    ask = not torch.compiler.is_compiling() or torch.__version__ >= (2, 13)
-    return ask and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 # [math] of one element: for the kernels, and in PyTorch's operators
@@ -211,4 +205,23 @@ def _backward(ctx, grad):
     return *torch.ops.starter.swiglu_backward(grad, *inputs, ctx.limit, *needed), None
 
 
+def _refuse_forward_mode(op) -> None:
+    """Let an operator raise in forward mode, where PyTorch would return zeros."""
+    reverse_mode = torch._library.autograd.make_autograd_impl(op._opoverload, op)
+
+    def kernel(keys, *args):
+        tensors = (x for x in args if isinstance(x, Tensor))
+        if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+            name = op._qualname
+            raise NotImplementedError(f"{name} has no forward-mode derivative")
+        return reverse_mode(keys, *args)
+
+    options = {"with_keyset": True, "allow_override": True}
+    with warnings.catch_warnings():  # of what is meant: to replace custom_op's kernel
+        warnings.simplefilter("ignore")
+        op._lib.impl(op._name, kernel, "Autograd", **options)
+
+
 _swiglu.register_autograd(_backward, setup_context=_save_inputs)
+_refuse_forward_mode(_swiglu)
+_refuse_forward_mode(_swiglu_backward)

@@ -1,5 +1,7 @@
 """softmax_lse in Triton: formula, kernels, operator and gradient."""
 
+import warnings
+
 import torch
 import triton
 import triton.language as tl
@@ -34,15 +36,7 @@ def softmax_lse(
             on the device, or a dtype or the scale is not one of these.
         NotImplementedError: In forward-mode differentiation.
     """
-    if _has_tangent(scores):  # PyTorch would return a derivative of zero
-        raise NotImplementedError("starter.softmax_lse has no forward-mode derivative")
     return torch.ops.starter.softmax_lse(scores, mask, scale)
-
-
-def _has_tangent(scores: Tensor) -> bool:
-    # torch.compile cannot trace it before 2.13. To compare versions is slow: so last.
-    ask = not torch.compiler.is_compiling() or torch.__version__ >= (2, 13)
-    return ask and forward_ad.unpack_dual(scores).tangent is not None
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -275,4 +269,23 @@ def _backward(ctx, grad_probs, grad_lse):
     return kernel(grad_probs, grad_lse, probs, ctx.scale), None, None
 
 
+def _refuse_forward_mode(op) -> None:
+    """Let an operator raise in forward mode, where PyTorch would return zeros."""
+    reverse_mode = torch._library.autograd.make_autograd_impl(op._opoverload, op)
+
+    def kernel(keys, *args):
+        tensors = (x for x in args if isinstance(x, Tensor))
+        if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+            name = op._qualname
+            raise NotImplementedError(f"{name} has no forward-mode derivative")
+        return reverse_mode(keys, *args)
+
+    options = {"with_keyset": True, "allow_override": True}
+    with warnings.catch_warnings():  # of what is meant: to replace custom_op's kernel
+        warnings.simplefilter("ignore")
+        op._lib.impl(op._name, kernel, "Autograd", **options)
+
+
 _softmax_lse.register_autograd(_backward, setup_context=_save_probs)
+_refuse_forward_mode(_softmax_lse)
+_refuse_forward_mode(_softmax_lse_backward)
