@@ -97,8 +97,10 @@ def live(session: nox.Session) -> None:
 
 @nox.session
 def new(session: nox.Session) -> None:
-    """Copy the starter under new names: nox -s new -- ../mykernels --operator NAME."""
-    session.run(sys.executable, "starter/new.py", *session.posargs, external=True)
+    """Copy the starter: ``-- ../mykernels --operator NAME``; or ``-- --here NAME``."""
+    here = "--here" in session.posargs  # an operator of this repository
+    script = "examples_src/sources/contribute/here.py" if here else "starter/new.py"
+    session.run(sys.executable, script, *session.posargs, external=True)
 
 
 @nox.session
