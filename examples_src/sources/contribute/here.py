@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "starter"))
-import new  # noqa: E402  found through the line above
+import new
 
 OPERATOR = "softcap"
 PLACES = {

@@ -1,4 +1,4 @@
-"""softcap: interface, fake kernels and autograd of ``torch.ops.opbook.softcap``."""
+"""Interface, fake kernels and autograd of softcap."""
 
 import torch
 from torch import Tensor
@@ -31,9 +31,8 @@ def softcap(input: Tensor, cap: float) -> Tensor:
     """
     check_tensor("opbook.softcap", "input", input)
     if not is_number(cap):
-        raise TypeError(
-            f"opbook.softcap: cap must be a real number, but got {type(cap).__name__}"
-        )
+        kind = type(cap).__name__
+        raise TypeError(f"opbook.softcap: cap must be a real number, but got {kind}")
     if input.dtype not in FLOATING:
         return composite(input, cap)
     check_strided("opbook.softcap", "input", input)
