@@ -125,7 +125,7 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure against the budgets: nox -s bench -- docs, or -- kernels."""
+    """Measure: nox -s bench -- docs, or -- kernels [NAME ...] beside eager."""
     name, *options = session.posargs or ["kernels"]
     script = ROOT / "benchmarks" / f"{name}.py"
     if not script.exists():

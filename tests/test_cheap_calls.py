@@ -66,7 +66,7 @@ def test_a_call_with_a_gradient_runs_no_autograd_kernel():
 
 
 @every_argument
-def test_a_gradient_is_that_of_the_operator(device, argument):
+def test_a_gradient_is_that_of_the_operator(device, fresh_compiler, argument):
     """The operator itself, which torch.compile sees, does not go this way."""
     call, x = registry.of_argument(argument, device)
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
