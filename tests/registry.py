@@ -162,8 +162,9 @@ def arguments(operator: str, operand: str | None = None, device: str = "cpu") ->
             return [a.to(device) if isinstance(a, Tensor) else a for a in seen]
     what = f"with a tensor as {operand}" if operand else "at all"
     raise LookupError(
-        f"no sample calls opbook::{operator} {what}: add one to SAMPLES of the test of "
-        f"the function that calls it ({', '.join(FUNCTIONS)}), with all its arguments"
+        f"no sample calls opbook::{operator} {what}. Is the function that calls it in "
+        "__all__ of src/opbook/__init__.py? Then add the argument to its sample, in "
+        "SAMPLES of its own test in tests/"
     )
 
 

@@ -31,6 +31,30 @@ def test_a_sample_calls_every_operator(operand):
     assert isinstance(call(x), Tensor)
 
 
+# [parts]
+PARTS = {
+    "CPU": "STABLE_TORCH_LIBRARY_IMPL in its csrc/NAME/NAME_op.cpp",
+    "Meta": "torch.library.register_fake in its src/opbook/ops/NAME.py",
+    "Autograd": "opbook.forward_mode.register_autograd in its src/opbook/ops/NAME.py",
+}
+
+
+@pytest.mark.parametrize("key", PARTS)
+@every_operator
+def test_every_part_is_registered(name, key):
+    there = torch._C._dispatch_has_kernel_for_dispatch_key(f"opbook::{name}", key)
+    assert there, f"opbook::{name} has no kernel for {key}: write {PARTS[key]}"
+
+
+@every_operator
+def test_opcheck(name):
+    operator = getattr(torch.ops.opbook, name).default
+    torch.library.opcheck(operator, tuple(registry.arguments(name)))
+
+
+# [/parts]
+
+
 # Derivatives --------------------------------------------------------------------------
 
 
