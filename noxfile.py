@@ -108,6 +108,7 @@ def tests(session: nox.Session) -> None:
     """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
     python = book(session)
     session.run(python, "-m", "proof", "library", external=True)
+    session.env["OPBOOK_NOX"] = sys.executable  # one test adds an operator by nox
     # A page's blocks share a process, so that a file goes to one worker as a whole.
     workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
     workers += ["--durations=10"]
