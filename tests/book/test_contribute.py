@@ -54,7 +54,7 @@ def test_faults_are_planted_in_every_folder(folder):
 
 NAME = "squash_scores"
 NOX = os.environ.get("OPBOOK_NOX", sys.executable)
-HAS_NOX = NOX != sys.executable or importlib.util.find_spec("nox") is not None
+HAS_NOX = sys.executable != NOX or importlib.util.find_spec("nox") is not None
 needs_nox = pytest.mark.needs("nox", HAS_NOX)
 TESTS = ("tests/test_every_operator.py", "tests/test_support.py")
 TESTS += ("tests/book/test_contribute.py",)
