@@ -1,5 +1,6 @@
 """Every operator has its places in the repository, and its page says what they are."""
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -48,6 +49,25 @@ def test_faults_are_planted_in_every_folder(folder):
         assert count == 1, (
             f"{fault['name']}: {fault['file']} has its text {count} times"
         )
+
+
+def test_a_missing_sample_is_named_with_its_line(monkeypatch):
+    find = registry.sample.__wrapped__  # the function without its cache
+    monkeypatch.delitem(importlib.import_module("test_rms_norm").SAMPLES, "rms_norm")
+    with pytest.raises(LookupError) as error:
+        find("rms_norm")
+    assert "tests/test_rms_norm.py" in str(error.value)
+    assert '"rms_norm": Sample(eager, input=..., weight=..., eps=...),' in str(
+        error.value
+    )
+
+
+def test_an_operator_that_no_sample_calls_is_named(monkeypatch):
+    monkeypatch.setattr(registry, "calls", dict)
+    with pytest.raises(
+        LookupError, match="no sample calls opbook::rms_norm with a tens"
+    ):
+        registry.arguments("rms_norm", "weight")
 
 
 # A toy operator, in a copy of the repository, by the commands of the page -----------
