@@ -138,8 +138,9 @@ def test_the_style_of_a_new_operator(copy, tool):
 @needs_nox
 @pytest.mark.all  # it builds the library: some minutes
 def test_the_page_of_a_new_operator(copy):
-    done = copy.nox("page")
-    assert done.returncode == 0, done.stdout
+    for session in ("prove", "page"):
+        done = copy.nox(session)
+        assert done.returncode == 0, done.stdout
     assert (
         f"opbook.{NAME}"
         in (copy.folder / "build/html/howto" / f"{NAME}.html").read_text()
