@@ -110,7 +110,7 @@ class Copy:
     def nox(self, session: str) -> subprocess.CompletedProcess:
         """Run the command of the page that begins with ``nox -s SESSION``."""
         page = (ROOT / "docs" / "howto" / "contribute.md").read_text()
-        (command,) = re.findall(rf"\| `nox (-s {session} -- [^`]*NAME)` \|", page)
+        (command,) = re.findall(rf"\| `nox (-s {session} -- [^`]*NAME[^`]*)` \|", page)
         return self.run(NOX, "-m", "nox", *shlex.split(command.replace("NAME", NAME)))
 
 
