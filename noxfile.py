@@ -97,8 +97,10 @@ def live(session: nox.Session) -> None:
 
 @nox.session
 def new(session: nox.Session) -> None:
-    """Copy the starter under new names: nox -s new -- ../mykernels --operator NAME."""
-    session.run(sys.executable, "starter/new.py", *session.posargs, external=True)
+    """Copy the starter: ``-- ../mykernels --operator NAME``; or ``-- --here NAME``."""
+    here = "--here" in session.posargs  # an operator of this repository
+    script = "examples_src/sources/contribute/here.py" if here else "starter/new.py"
+    session.run(sys.executable, script, *session.posargs, external=True)
 
 
 @nox.session
@@ -106,6 +108,7 @@ def tests(session: nox.Session) -> None:
     """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
     python = book(session)
     session.run(python, "-m", "proof", "library", external=True)
+    session.env["OPBOOK_NOX"] = sys.executable  # one test adds an operator by nox
     # A page's blocks share a process, so that a file goes to one worker as a whole.
     workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
     workers += ["--durations=10"]
@@ -123,7 +126,7 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure against the budgets: nox -s bench -- docs, or -- kernels."""
+    """Measure: nox -s bench -- docs, or -- kernels [NAME ...] beside eager."""
     name, *options = session.posargs or ["kernels"]
     script = ROOT / "benchmarks" / f"{name}.py"
     if not script.exists():

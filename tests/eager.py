@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -14,13 +13,30 @@ TOLERANCES = {
     torch.float64: (1e-14, 1e-14),
 }
 
+SIZES = {"rows": 3, "hidden": 8, "features": 4}
 
-@dataclass(frozen=True)
+
 class Sample:
-    """How to call an operator, and what eager PyTorch offers for the same."""
+    """How to call a function, and what eager PyTorch offers for the same.
 
-    eager: Callable
-    shapes: tuple[tuple[int, ...], ...]
+    Args:
+        eager: Takes the function's arguments.
+        arguments: In the function's order. A tuple is a tensor of this shape, whose
+            sizes are numbers or names of ``SIZES``; anything else is passed as it is.
+    """
+
+    def __init__(self, eager: Callable, **arguments: object) -> None:
+        self.eager, self.arguments = eager, arguments
+
+    def made(self, tensor: Callable, sizes: dict[str, int] = SIZES) -> list:
+        """The arguments, with what ``tensor`` returns for each shape."""
+
+        def argument(value):
+            if not isinstance(value, tuple):
+                return value
+            return tensor([sizes.get(size, size) for size in value])
+
+        return [argument(value) for value in self.arguments.values()]
 
 
 def outcome(function: Callable, *args):

@@ -24,7 +24,10 @@ def eager(input, residual, weight=None, eps=None):
     return F.rms_norm(sum, sum.shape[-1:], weight, eps), sum
 
 
-SAMPLES = {"add_rms_norm": Sample(eager, ((3, 8), (3, 8)))}
+MATRIX = ("rows", "hidden")
+SAMPLES = {
+    "add_rms_norm": Sample(eager, input=MATRIX, residual=MATRIX, weight=("hidden",))
+}
 
 
 def assert_equals_eager(input, residual, weight=None, eps=None):

@@ -8,23 +8,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import opbook
+import registry
 from called import Called
 from opbook.forward_mode import register_autograd
 from opbook.overrides import override
 
-
-def fixed(x: Tensor, *shape: int) -> Tensor:
-    """Another operand, which nobody differentiates."""
-    return torch.linspace(-1, 1, 8, device=x.device).expand(shape)
-
-
-# A square matrix of 8 rows to one result, for each interface that has a gradient.
-INTERFACES = {
-    "add_rms_norm": lambda x: opbook.add_rms_norm(fixed(x, 8, 8), x)[0],
-    "linear_gelu": lambda x: opbook.linear_gelu(x, fixed(x, 4, 8), None, "tanh"),
-    "rms_norm": lambda x: opbook.rms_norm(x, fixed(x, 8)),
-}
-every_interface = pytest.mark.parametrize("name", INTERFACES)
+# Each tensor that an interface takes.
+every_argument = pytest.mark.parametrize(
+    "argument",
+    [each for each in registry.ARGUMENTS if each.split()[0] in registry.NOT_IN_PLACE],
+)
 both = pytest.mark.parametrize("requires_grad", [False, True])
 
 
@@ -72,13 +65,13 @@ def test_a_call_with_a_gradient_runs_no_autograd_kernel():
 # What is not lost ---------------------------------------------------------------------
 
 
-@every_interface
-def test_a_gradient_is_that_of_the_operator(device, name):
+@every_argument
+def test_a_gradient_is_that_of_the_operator(device, fresh_compiler, argument):
     """The operator itself, which torch.compile sees, does not go this way."""
-    x = matrix(device)
-    compiled = torch.compile(INTERFACES[name], backend="aot_eager", fullgraph=True)
+    call, x = registry.of_argument(argument, device)
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(
-        gradient(INTERFACES[name], x), gradient(compiled, x), rtol=1e-4, atol=1e-5
+        gradient(call, x), gradient(compiled, x), rtol=1e-4, atol=1e-5
     )
 
 
@@ -91,36 +84,39 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@every_interface
-def test_derivatives_of_torch_func_are_refused_by_name(device, name, transform):
+@every_argument
+def test_derivatives_of_torch_func_are_refused_by_name(device, argument, transform):
+    call, x = registry.of_argument(argument, device)
     words = r"^opbook::\w+ (has no forward-mode|cannot be differentiated by torch.func)"
     with pytest.raises(NotImplementedError, match=words):
-        TRANSFORMS[transform](INTERFACES[name], matrix(device))
+        TRANSFORMS[transform](call, x)
 
 
 @both
-@every_interface
-def test_tangents_are_refused_by_name(device, name, requires_grad):
-    x = matrix(device, requires_grad=requires_grad)
+@every_argument
+def test_tangents_are_refused_by_name(device, argument, requires_grad):
+    call, x = registry.of_argument(argument, device)
+    x.requires_grad_(requires_grad)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, torch.ones_like(x))
         with pytest.raises(NotImplementedError, match="has no forward-mode"):
-            INTERFACES[name](dual)
+            call(dual)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@every_interface
-def test_vmap_is_a_loop(device, name):
-    batch = torch.randn(3, 8, 8, device=device)
-    expected = torch.stack([INTERFACES[name](x) for x in batch])
-    torch.testing.assert_close(torch.vmap(INTERFACES[name])(batch), expected)
+@every_argument
+def test_vmap_is_a_loop(device, argument):
+    call, x = registry.of_argument(argument, device)
+    batch = torch.randn(3, *x.shape, device=device)
+    expected = torch.stack([call(each) for each in batch])
+    torch.testing.assert_close(torch.vmap(call)(batch), expected)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@every_interface
-def test_gradients_in_batches(device, name):
-    x = matrix(device, requires_grad=True)
-    output = INTERFACES[name](x)
+@every_argument
+def test_gradients_in_batches(device, argument):
+    call, x = registry.of_argument(argument, device)
+    output = call(x.requires_grad_())
     grads = torch.randn(3, *output.shape, device=device)
     (batched,) = torch.autograd.grad(
         output, x, grads, retain_graph=True, is_grads_batched=True
@@ -147,11 +143,12 @@ class Holder(Tensor):
             return function(*plain, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["add_rms_norm", "linear_gelu", "rms_norm"])
-def test_what_a_subclass_holds_gets_its_gradient(device, name):
-    held = matrix(device, requires_grad=True)
-    (found,) = torch.autograd.grad(INTERFACES[name](Holder(held)).sin().sum(), held)
-    torch.testing.assert_close(found, gradient(INTERFACES[name], held))
+@every_argument
+def test_what_a_subclass_holds_gets_its_gradient(device, argument):
+    call, held = registry.of_argument(argument, device)
+    held.requires_grad_()
+    (found,) = torch.autograd.grad(call(Holder(held)).sin().sum(), held)
+    torch.testing.assert_close(found, gradient(call, held))
 
 
 class Swap(TorchFunctionMode):
@@ -176,11 +173,12 @@ def test_what_a_mode_brings_gets_its_gradient(device):
 
 
 @both
-@every_interface
-def test_a_dispatch_mode_sees_the_operator(device, name, requires_grad):
-    x = matrix(device, requires_grad=requires_grad)
+@every_argument
+def test_a_dispatch_mode_sees_the_operator(device, argument, requires_grad):
+    call, x = registry.of_argument(argument, device)
     with Called() as called:
-        INTERFACES[name](x)
+        call(x.requires_grad_(requires_grad))
+    name = argument.split()[0]
     assert any(op.startswith(f"opbook::{name}") for op in called.names)
 
 
@@ -217,21 +215,21 @@ def test_a_trace_has_the_operator(device, requires_grad):
     torch.testing.assert_close(traced(2 + x, weight), opbook.rms_norm(2 + x, weight))
 
 
-@every_interface
-def test_checkpointing(device, name):
-    x = matrix(device)
+@every_argument
+def test_checkpointing(device, argument):
+    call, x = registry.of_argument(argument, device)
 
     def again(y):
-        return checkpoint(INTERFACES[name], y, use_reentrant=False)
+        return checkpoint(call, y, use_reentrant=False)
 
-    torch.testing.assert_close(gradient(again, x), gradient(INTERFACES[name], x))
+    torch.testing.assert_close(gradient(again, x), gradient(call, x))
 
 
-@every_interface
-def test_second_derivatives(device, name):
-    x = matrix(device).requires_grad_()
+@every_argument
+def test_second_derivatives(device, argument):
+    call, x = registry.of_argument(argument, device)
     (first,) = torch.autograd.grad(
-        INTERFACES[name](x).sin().sum(), x, create_graph=True
+        call(x.requires_grad_()).sin().sum(), x, create_graph=True
     )
     assert first.requires_grad
-    torch.testing.assert_close(first, gradient(INTERFACES[name], x))
+    torch.testing.assert_close(first, gradient(call, x))

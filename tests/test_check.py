@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import opbook
+import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "src"))
@@ -80,18 +81,10 @@ def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
         assert planted.found_by(number, nothing, str(tmp_path)) == ""
 
 
-x, weight = torch.randn(2, 4, 16).unbind()
-SAMPLES = {
-    "add_rms_norm": (x, weight, weight[0].clone()),
-    "linear_gelu": (x, torch.randn(8, 16), torch.randn(8), "tanh"),
-    "rms_norm": (x, weight[0].clone()),
-}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", registry.NOT_IN_PLACE)
 def test_nothing_is_found_in_an_operator_of_this_library(name):
-    torch.manual_seed(0)
-    assert wrong(getattr(opbook, name), SAMPLES[name]) == {}
+    arguments = registry.sample(name).made(torch.randn)
+    assert wrong(getattr(opbook, name), arguments) == {}
 
 
 def test_a_finding_is_an_error_in_a_test():

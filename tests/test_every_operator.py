@@ -1,6 +1,10 @@
-"""What holds for each operator of the library, written in C++ and registered."""
+"""What holds for each operator of the library, written in C++ and registered.
+
+The operators and their arguments are those of registry.py.
+"""
 
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
@@ -12,49 +16,43 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 import opbook
-from eager import outcome
+import registry
+from eager import assert_close, outcome, results
 from opbook import _C
-from test_support import SAMPLES
 
-OPS = torch.ops.opbook
-
-
-def in_place(x: Tensor) -> Tensor:
-    """rms_norm_, which returns nothing, on a tensor of its own."""
-    x = x.clone()
-    OPS.rms_norm_(x)
-    return x
+every_operator = pytest.mark.parametrize("name", registry.OPERATORS)
+every_operand = pytest.mark.parametrize("operand", registry.OPERANDS)
 
 
-def fixed(x: Tensor, *shape: int) -> Tensor:
-    """Another operand, which nobody differentiates."""
-    return torch.linspace(-1, 1, 8, dtype=torch.float32).to(x.device).expand(shape)
+@every_operand
+def test_a_sample_calls_every_operator(operand):
+    """With each argument: a failure says which sample to add to which file."""
+    call, x = registry.of_operand(operand, "cpu")
+    assert isinstance(call(x), Tensor)
 
 
-# A square matrix of 8 rows to one result, for each operator of the namespace.
-CALLS = {
-    "add_rms_norm": lambda x: OPS.add_rms_norm(fixed(x, 8, 8), x, None, 0.1)[0],
-    "add_rms_norm_forward": lambda x: OPS.add_rms_norm_forward(x, x)[0],
-    "linear_gelu": lambda x: OPS.linear_gelu(x, fixed(x, 4, 8), fixed(x, 8)[:4], True),
-    "linear_gelu_for_backward": lambda x: OPS.linear_gelu_for_backward(x, x)[0],
-    "rms_norm": lambda x: OPS.rms_norm(x, fixed(x, 8)),
-    "rms_norm_": in_place,
-    "rms_norm_backward": lambda x: OPS.rms_norm_backward(
-        fixed(x, 8, 8), x, fixed(x, 8).double(), fixed(x, 8), True, True
-    )[0],
-    "rms_norm_forward": lambda x: OPS.rms_norm_forward(x, fixed(x, 8).double())[0],
+# [parts]
+PARTS = {
+    "CPU": "STABLE_TORCH_LIBRARY_IMPL in its csrc/NAME/NAME_op.cpp",
+    "Meta": "torch.library.register_fake in its src/opbook/ops/NAME.py",
+    "Autograd": "opbook.forward_mode.register_autograd in its src/opbook/ops/NAME.py",
 }
-every_operator = pytest.mark.parametrize("name", CALLS)
 
 
-def matrix(device: str) -> Tensor:
-    return torch.randn(8, 8, device=device)
+@pytest.mark.parametrize("key", PARTS)
+@every_operator
+def test_every_part_is_registered(name, key):
+    there = torch._C._dispatch_has_kernel_for_dispatch_key(f"opbook::{name}", key)
+    assert there, f"opbook::{name} has no kernel for {key}: write {PARTS[key]}"
 
 
-def test_every_operator_is_called():
-    schemas = torch._C._jit_get_all_schemas()
-    names = {each.name for each in schemas if each.name.startswith("opbook::")}
-    assert names == {f"opbook::{name}" for name in CALLS}
+@every_operator
+def test_opcheck(name):
+    operator = getattr(torch.ops.opbook, name).default
+    torch.library.opcheck(operator, tuple(registry.arguments(name)))
+
+
+# [/parts]
 
 
 # Derivatives --------------------------------------------------------------------------
@@ -70,7 +68,9 @@ FORWARD_MODE = {
     "jvp": lambda function, x: torch.func.jvp(function, (x,), (x,)),
     "jacfwd": lambda function, x: torch.func.jacfwd(function)(x),
     "nested_jvp": lambda function, x: torch.func.jvp(
-        lambda y: torch.func.jvp(lambda z: z * function(y), (x,), (x,))[0], (x,), (x,)
+        lambda y: torch.func.jvp(lambda z: z.sum() * function(y), (x,), (x,))[0],
+        (x,),
+        (x,),
     ),
 }
 REVERSE_MODE = {
@@ -82,56 +82,68 @@ REVERSE_MODE = {
 
 
 @pytest.mark.parametrize("how", FORWARD_MODE)
-@every_operator
-def test_forward_mode_is_refused_by_name(device, name, how):
-    with pytest.raises(
-        NotImplementedError, match=f"opbook::{name} has no forward-mode"
-    ):
-        FORWARD_MODE[how](CALLS[name], matrix(device))
+@every_operand
+def test_forward_mode_is_refused_by_name(device, operand, how):
+    call, x = registry.of_operand(operand, device)
+    words = f"opbook::{operand.split()[0]} has no forward-mode"
+    with pytest.raises(NotImplementedError, match=words):
+        FORWARD_MODE[how](call, x)
 
 
 @pytest.mark.parametrize("how", REVERSE_MODE)
-@every_operator
-def test_torch_func_is_refused_by_name(device, name, how):
-    # In place, copy_ of another operator's result does what concerns autograd.
-    refusing = "rms_norm_forward" if name == "rms_norm_" else name
-    words = f"opbook::{refusing} cannot be differentiated by torch.func"
+@every_operand
+def test_torch_func_is_refused_by_name(device, operand, how):
+    call, x = registry.of_operand(operand, device)
+    name = operand.split()[0]
+    if registry.SCHEMAS[name].is_mutable:
+        # In place, copy_ of another operator's result does what concerns autograd.
+        name = rf"{name.rstrip('_')}\w*"
+    words = f"opbook::{name} cannot be differentiated by torch.func"
     with pytest.raises(NotImplementedError, match=words):
-        REVERSE_MODE[how](CALLS[name], matrix(device))
+        REVERSE_MODE[how](call, x)
 
 
-@every_operator
-def test_what_nobody_differentiates_is_computed_in_forward_mode(device, name):
-    x = matrix(device)
-    expected = CALLS[name](x)
-    results, tangents = torch.func.jvp(lambda y: y + CALLS[name](x).sum(), (x,), (x,))
-    torch.testing.assert_close(results, x + expected.sum())
+@every_operand
+def test_what_nobody_differentiates_is_computed_in_forward_mode(device, operand):
+    call, x = registry.of_operand(operand, device)
+    expected = call(x)
+    result, tangents = torch.func.jvp(lambda y: y + call(x).sum(), (x,), (x,))
+    torch.testing.assert_close(result, x + expected.sum())
     assert tangents.equal(x)
     with forward_ad.dual_level():
-        assert CALLS[name](x).equal(expected)
+        assert call(x).equal(expected)
 
 
-# vmap itself refuses rms_norm_, which returns nothing.
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "rms_norm_"])
-def test_forward_mode_of_vmap_is_refused_by_name(device, name):
-    x = matrix(device)[None]
+# vmap itself refuses an operator that returns nothing.
+@pytest.mark.parametrize(
+    "operand",
+    [each for each in registry.OPERANDS if registry.SCHEMAS[each.split()[0]].returns],
+)
+def test_forward_mode_of_vmap_is_refused_by_name(device, operand):
+    call, x = registry.of_operand(operand, device)
+    name = operand.split()[0]
     with pytest.raises(NotImplementedError, match=f"{name} has no forward-mode"):
-        torch.func.jvp(torch.vmap(CALLS[name]), (x,), (x,))
+        torch.func.jvp(torch.vmap(call), (x[None],), (x[None],))
 
 
 @every_operator
 def test_compiled_forward_mode_is_refused_by_name(device, fresh_compiler, name):
+    operand = [each for each in registry.OPERANDS if each.split()[0] == name][-1]
+    call, x = registry.of_operand(operand, device)
+
     def tangents(x):
-        return torch.func.jvp(CALLS[name], (x,), (x,))[1]
+        return torch.func.jvp(call, (x,), (x,))[1]
 
     with pytest.raises(Exception, match=f"opbook::{name} has no forward-mode"):
-        torch.compile(tangents, backend="eager", fullgraph=True)(matrix(device))
+        torch.compile(tangents, backend="eager", fullgraph=True)(x)
 
 
 def test_forward_mode_of_eps_is_refused(device):
     eps = torch.tensor(0.1, device=device)
     with forward_ad.dual_level(), pytest.raises(TypeError, match="eps must be"):
-        opbook.rms_norm(matrix(device), None, forward_ad.make_dual(eps, eps))
+        opbook.rms_norm(
+            torch.ones(2, device=device), None, forward_ad.make_dual(eps, eps)
+        )
 
 
 # Errors -------------------------------------------------------------------------------
@@ -139,18 +151,23 @@ def test_forward_mode_of_eps_is_refused(device):
 
 @every_operator
 def test_the_message_begins_with_the_operator(device, name):
-    error = outcome(CALLS[name], torch.ones(8, 8, device=device, dtype=torch.int32))
+    args = registry.arguments(name, device=device)
+    whole = [a.int() if isinstance(a, Tensor) else a for a in args]
+    error = outcome(registry.first_result, name, *whole)
     found = re.match(r"opbook::(\w+): expected .*Int", str(error))
     assert found, error
     assert name.startswith(found[1])
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "rms_norm_"])
+@pytest.mark.parametrize("name", registry.NOT_IN_PLACE)
 def test_a_result_too_large_for_memory(name):
-    sample = SAMPLES[name]
-    first, *rest = (torch.ones(shape) for shape in sample.shapes)
-    huge = first[:1].expand(2**56, -1)  # no address space has room for its result
-    args = [huge, *(huge if t.shape == first.shape else t for t in rest)]
+    sample = registry.sample(name)
+    first, *rest = sample.made(torch.ones)
+    huge = first[:1].expand(2**56, *first.shape[1:])  # no address space has room for it
+    args = [huge]
+    for each in rest:
+        is_same = isinstance(each, Tensor) and each.shape == first.shape
+        args.append(huge if is_same else each)
     actual = str(outcome(getattr(opbook, name), *args))
     assert re.match(rf"opbook::{name}: aten::\w+ failed for shape \[{2**56}, ", actual)
     if torch.__version__ >= (2, 13):  # older ones write the reason to stderr
@@ -159,35 +176,39 @@ def test_a_result_too_large_for_memory(name):
 
 LAYOUTS = {
     "sparse": lambda x: x.to_sparse(),
-    "sparse_csr": lambda x: x.to_sparse_csr(),
+    "sparse_csr": lambda x: torch.atleast_2d(x).to_sparse_csr(),
     "jagged": lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
     "nested": lambda x: torch.nested.nested_tensor([x, x]),
 }
-ARGUMENTS = {
-    "opbook.add_rms_norm: input": lambda x: opbook.add_rms_norm(x, x),
-    "opbook.add_rms_norm: residual": lambda x: opbook.add_rms_norm(fixed(x, 8, 8), x),
-    "opbook.rms_norm: input": opbook.rms_norm,
-    "opbook.rms_norm: weight": lambda x: opbook.rms_norm(fixed(x, 8, 8), x),
-    "opbook.rms_norm_: input": opbook.rms_norm_,
-}
+
+
+def parts(value) -> list[Tensor]:
+    """Dense tensors of the same values."""
+    found = []
+    for each in results(value):
+        found += each.unbind() if each.is_nested else [each]
+    return [each.to_dense() if each.layout != torch.strided else each for each in found]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_another_layout_is_refused_by_name(device, argument, layout):
-    tensor = LAYOUTS[layout](matrix(device))
-    with pytest.raises(NotImplementedError, match=f"^{argument} must be strided"):
-        ARGUMENTS[argument](tensor)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
-@pytest.mark.parametrize("layout", ["jagged", "nested"])
-def test_linear_gelu_of_a_nested_tensor_is_pytorchs(device, layout):
-    x, weight = matrix(device), torch.randn(4, 8, device=device)
-    got = opbook.linear_gelu(LAYOUTS[layout](x), weight)
-    for part in got.unbind():
-        torch.testing.assert_close(part, SAMPLES["linear_gelu"].eager(x, weight))
+@pytest.mark.parametrize("argument", registry.ARGUMENTS)
+def test_another_layout_is_refused_by_name_or_is_pytorchs(device, argument, layout):
+    name, argument = argument.split()
+    sample, place = registry.argument(name, argument)
+    args = sample.made(lambda shape: torch.randn(shape, device=device))
+    args[place] = LAYOUTS[layout](args[place])
+    actual, expected = (
+        outcome(getattr(opbook, name), *args),
+        outcome(sample.eager, *args),
+    )
+    if isinstance(actual, Exception):
+        # What goes on to PyTorch's own operators has their words.
+        refusal = f"opbook.{name}: {argument} must be strided"
+        assert str(actual).startswith(refusal) or str(actual) == str(expected)
+        return
+    for got, want in zip(parts(actual), parts(expected), strict=True):
+        assert_close(got, want)
 
 
 # Memory -------------------------------------------------------------------------------
@@ -210,20 +231,22 @@ def bytes_in_use() -> int:
     return mallinfo().uordblks
 
 
-def with_gradient(function):
-    def step(x):
-        leaf = x.detach().requires_grad_()
-        function(leaf).sum().backward()
-
-    return step
+LEAKS = {
+    f"gradient of {name}": functools.partial(registry.with_gradient, name)
+    for name in registry.FUNCTIONS
+}
 
 
-LEAKS = CALLS | {
-    "gradient of add_rms_norm": with_gradient(lambda x: opbook.add_rms_norm(x, x)[0]),
-    "gradient of linear_gelu": with_gradient(
-        lambda x: opbook.linear_gelu(x, x, None, "tanh")
-    ),
-    "gradient of rms_norm": with_gradient(lambda x: opbook.rms_norm(x, x[0])),
+def in_another_dtype(operand: str) -> None:
+    """Call the operator, which converts the argument or raises."""
+    call, x = registry.of_operand(operand, "cpu")
+    call(x)
+    outcome(call, x.double())
+
+
+LEAKS |= {
+    operand: functools.partial(in_another_dtype, operand)
+    for operand in registry.OPERANDS
 }
 
 
@@ -232,12 +255,12 @@ LEAKS = CALLS | {
 )
 @pytest.mark.parametrize("name", LEAKS)
 def test_no_call_leaks(name):
-    x, calls = matrix("cpu"), 300
+    calls = 300
 
     def growth() -> int:
         before = bytes_in_use()
         for _ in range(calls):
-            LEAKS[name](x)
+            LEAKS[name]()
         return bytes_in_use() - before
 
     growth()  # what the first calls allocate stays

@@ -32,7 +32,14 @@ def eager(input, weight, bias=None, approximate="none"):
     return F.gelu(F.linear(input, weight, bias), approximate=approximate)
 
 
-SAMPLES = {"linear_gelu": Sample(eager, ((3, 8), (4, 8)))}
+SAMPLES = {
+    "linear_gelu": Sample(
+        eager,
+        input=("rows", "hidden"),
+        weight=("features", "hidden"),
+        bias=("features",),
+    )
+}
 
 
 def assert_like_eager(input, weight, bias=None, approximate="none"):

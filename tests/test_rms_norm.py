@@ -23,9 +23,12 @@ def eager(input, weight=None, eps=None):
 
 
 # [samples]
+ARGUMENTS = {"input": ("rows", "hidden"), "weight": ("hidden",), "eps": 0.1}
 SAMPLES = {
-    "rms_norm": Sample(eager, ((3, 8),)),
-    "rms_norm_": Sample(lambda input: input.copy_(eager(input)), ((3, 8),)),
+    "rms_norm": Sample(eager, **ARGUMENTS),
+    "rms_norm_": Sample(
+        lambda input, *more: input.copy_(eager(input, *more)), **ARGUMENTS
+    ),
 }
 # [/samples]
 

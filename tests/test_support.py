@@ -4,9 +4,9 @@ What is seen is what docs/reference/support_matrix.md shows: name a file in the
 environment variable OPBOOK_SUPPORT, and it is written there.
 """
 
-import importlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 import opbook
+import registry
 from called import Called
-from eager import Sample, assert_same_outcome, outcome, results
+from eager import assert_same_outcome, outcome, results
 from gpu import needs_gpu
 
 DTYPES = (
@@ -30,38 +31,28 @@ DTYPES = (
 )
 
 
-# [samples]
-def sample(name: str) -> Sample:
-    """The one in the file of the operator's tests."""
-    return importlib.import_module(f"test_{name.rstrip('_')}").SAMPLES[name]
+def rounded(device: str, dtype: torch.dtype) -> Callable[[list[int]], Tensor]:
+    """What makes a tensor whose values every dtype can hold after a rounding."""
 
+    def tensor(shape: list[int]) -> Tensor:
+        values = torch.linspace(-1.5, 2, torch.Size(shape).numel()).view(shape)
+        return values.to(dtype).to(device)
 
-SAMPLES = {name: sample(name) for name in opbook.__all__}
-# [/samples]
-
-
-def tensors(name: str, device: str, dtype: torch.dtype) -> list[Tensor]:
-    """Arguments whose values every dtype can hold after a rounding."""
-    shapes = SAMPLES[name].shapes
-    sizes = [torch.Size(shape).numel() for shape in shapes]
-    return [
-        torch.linspace(-1.5, 2, size).view(shape).to(dtype).to(device)
-        for size, shape in zip(sizes, shapes, strict=True)
-    ]
+    return tensor
 
 
 # [support]
 def support(name: str, device: str, dtype: torch.dtype) -> str:
     """Call the operator as eager is called, and say which way the call took."""
-    sample, operator = SAMPLES[name], getattr(opbook, name)
+    sample, operator = registry.sample(name), getattr(opbook, name)
     with Called() as called:
-        ours = outcome(operator, *tensors(name, device, dtype))
+        ours = outcome(operator, *sample.made(rounded(device, dtype)))
     native = any(name.startswith("opbook::") for name in called.names)
-    theirs = outcome(sample.eager, *tensors(name, device, dtype))
+    theirs = outcome(sample.eager, *sample.made(rounded(device, dtype)))
     if isinstance(ours, Exception):
         if device == "meta":
             # Eager may describe a result that it cannot compute on any device.
-            theirs = outcome(sample.eager, *tensors(name, "cpu", dtype))
+            theirs = outcome(sample.eager, *sample.made(rounded("cpu", dtype)))
         assert_same_outcome(ours, theirs)
         return "refused"
     if native:
@@ -88,7 +79,7 @@ def seen():
 # One parameter, not two: the table has to have every combination.
 PLACES = [
     pytest.param((name, device), id=f"{name}-{device}", marks=marks)
-    for name in SAMPLES
+    for name in registry.FUNCTIONS
     for device, marks in {"cpu": (), "cuda": needs_gpu, "meta": ()}.items()
 ]
 

@@ -20,7 +20,8 @@ DEFINED = ast.FunctionDef | ast.ClassDef
 class Api(SphinxDirective):
     """Signatures and docstrings: ``api opbook.nn RMSNorm RMSNorm.forward``.
 
-    The first argument is a module, the others are what it defines or imports.
+    The first argument is a module, the others are what it defines or imports. Without
+    others, all of its ``__all__`` is shown.
     """
 
     required_arguments = 1
@@ -29,7 +30,7 @@ class Api(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         module, *names = self.arguments
         shown = nodes.container()
-        for name in names:
+        for name in names or exported(module):
             try:
                 path, found = find(module, name)
             except (KeyError, OSError) as error:
@@ -61,6 +62,18 @@ def find(module: str, name: str) -> tuple[Path, DEFINED]:
         if isinstance(node, ast.ImportFrom) and name in {a.name for a in node.names}:
             return find(node.module, name)
     raise KeyError(name)
+
+
+def exported(module: str) -> list[str]:
+    """What a module lists in ``__all__``."""
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    lists = [node.value for node in tree.body if is_all(node)]
+    return ast.literal_eval(lists[0])
+
+
+def is_all(node: ast.stmt) -> bool:
+    """Whether a statement is ``__all__ = ...``."""
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
 
 
 def file_of(module: str) -> Path:
