@@ -18,7 +18,7 @@ from proof.files import read_json, write_json
 
 SKIPPED = {"button", "form", "nav", "noscript", "script", "style", "svg"}
 # Signs of links, and tables of thousands of rows that other files have.
-SKIPPED_CLASSES = {"headerlink", "proof-blocks"}
+SKIPPED_CLASSES = {"headerlink", "program", "proof-blocks"}
 SKIPPED_CLASSES |= {"sphx-glr-download-link-note", "sphx-glr-footer"}
 BLOCKS = {"p", "div", "dl", "dd", "ul", "ol", "table", "details", "figure", "caption"}
 MARKS = {"code": "`", "strong": "**", "em": "*", "summary": "**"}

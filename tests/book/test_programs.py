@@ -1,0 +1,158 @@
+"""A block as a complete program: what it takes along, when it is none, its runs."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from environment import BOOK, without
+from proof import page, programs, units
+from proof.page import Result
+
+PAGE = """\
+```{run} python
+import functools
+import math
+from collections import deque
+
+# The ratio of a circle.
+ratio = math.pi
+unused = deque()
+```
+
+```{run} python
+@functools.cache
+def area(radius):
+    return ratio * radius**2 + offset
+
+
+offset, radii = 1, []
+print("shown")
+```
+
+```{run} python
+:fails: broken
+offset = 7
+raise ValueError("broken")
+```
+
+```{run} python
+for number in (1, 2):
+    radii.append(number)
+area.cache_clear()
+radii
+```
+
+```{run} python
+for number in (3, 4):
+    print(number)
+area(len(radii)), "two"
+```
+"""
+NO_PROGRAM = {
+    "nothing is before it": ["1 + 1"],
+    "it needs nothing of what is before": ["x = 1", "y = 2\ny"],
+    "it is a command": ["x = 1", "$ echo x"],
+    "it fails": ["x = 1", ":fails: zero\nx / 0"],
+    "it needs a block that failed": [":fails: no\nraise ValueError('no')\nx = 1", "x"],
+    "a name is bound nowhere": ["x = 1", "x + y"],
+    "a module is in no package": ["import emulated as e", "e"],
+    "a file of the repository": ["p = 'csrc/portable.h'", "open(p).read()"],
+    "a file that a command made": ["p = 'build/made'", "open(p).read()"],
+    "code in a string": ["x = 1", "eval('x', globals())\nx"],
+}
+SAMPLE = 12
+# Each kind of program is in the sample.
+KINDS = (
+    "import triton",
+    "import opbook",
+    "custom_op",
+    "Library(",
+    "opcheck",
+    "compile(",
+)
+# The end of what a program printed is the recorded one, unless it has a part of these.
+VARIES = re.compile(r"rand|time|profile|version|platform")
+
+
+def results(parsed):
+    """How the blocks of an invented page end: those that are to fail do so at once."""
+    return [
+        Result(status="failed", line=1) if block.fails else Result(text="shown")
+        for block in parsed
+    ]
+
+
+def run(program, folder):
+    """Run a program as its reader would, in a folder with nothing else."""
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env=without(*BOOK, "TRITON_"),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_a_program_has_the_statements_that_its_block_needs(tmp_path):
+    parsed = list(page.blocks(PAGE))
+    ended = results(parsed)
+    ended[2].line = 2
+    program = programs.complete(parsed, ended, 4)
+    for needed in ("# The ratio", "@functools", "radii.append", "offset = 7"):
+        assert needed in program
+    for other in ("deque", "shown", "broken"):
+        assert other not in program
+    done = run(program, tmp_path)
+    assert done.stdout.splitlines()[:2] == ["3", "4"], done.stderr
+    assert done.stdout.endswith("""19.566370614359172, 'two')\n""")
+
+
+@pytest.mark.parametrize("why", NO_PROGRAM)
+def test_a_block_is_no_program_when(why):
+    text = "".join(
+        f"```{{run}} {'console' if code[0] == '$' else 'python'}\n{code}\n```\n\n"
+        for code in NO_PROGRAM[why]
+    )
+    parsed = list(page.blocks(text))
+    assert programs.complete(parsed, results(parsed), len(parsed) - 1) == ""
+
+
+@cache
+def offers():
+    """The programs that the pages offer, each with what its block printed."""
+    found = {}
+    for path in page.pages():
+        parsed, shown = page.parse(path), units.shown(path)
+        ended = [each.result or Result(status="not_run") for each in shown]
+        for number, each in enumerate(shown):
+            if program := programs.complete(parsed, ended, number):
+                found[f"{page.name(path)}, block {number}"] = program, each
+    return found
+
+
+@pytest.mark.parametrize("which", [*range(SAMPLE), *KINDS])
+def test_a_program_of_a_page_runs_alone(which, tmp_path):
+    torch = pytest.importorskip("torch")
+    if which in KINDS:
+        programs_of_kind = (
+            name for name, (text, _) in offers().items() if which in text
+        )
+        name = next(programs_of_kind)
+    else:
+        name = list(offers())[which * len(offers()) // SAMPLE]
+    program, shown = offers()[name]
+    for package in re.findall(r"^import (opbook|triton)$", program, re.MULTILINE):
+        pytest.importorskip(package)
+    done = run(program, tmp_path)
+    assert done.returncode == 0, f"{name}: {done.stderr}"
+    assert os.listdir(tmp_path) == ["program.py"]
+    is_same = torch.__version__.partition("+")[0] in shown.where
+    if is_same and not VARIES.search(program):
+        assert done.stdout.rstrip().endswith(shown.result.text), name
