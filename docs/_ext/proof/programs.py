@@ -18,10 +18,10 @@ PACKAGES = stdlib_module_names | {"numpy", "opbook", "pytest", "torch", "triton"
 PROCESS = ""  # the name of what all statements share: seeds, variables, ATen's kernels
 KNOWN = {PROCESS, *dir(builtins), "aten", "prims"}
 _IMPORT = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
-# A file of the repository, or one that a command may have made.
+# A file of the repository, or one that another block or a command may have made.
 _FILE = re.compile(
     r"\b(build|csrc|docs|examples_src|src|starter|tests|tools|tutorials)/"
-    r"|/[\w.-]+\.(py|cpp|h|cu|so|json|toml)\b"
+    r"|/[\w.-]+\.(py|cpp|h|cu|so|json|toml)\b|\bPath\(\W\w|(?<![.\w])open\("
 )
 _LOOKUP = re.compile(r"globals\(\)|(?<![.\w])(eval|exec)\(|sys\.modules")  # of names
 # A namespace of operators is a name as well.
@@ -48,7 +48,7 @@ class Statement:
 def complete(blocks: list[Block], results: list[Result], number: int) -> str:
     """The program of a block that stands on earlier ones; "" where that is unsure."""
     block, result = blocks[number], results[number]
-    if block.language != "python" or block.fails or result.status != "ok":
+    if result.status != "ok":
         return ""
     page, imports = [], set()
     for each, ended in zip(blocks[: number + 1], results, strict=False):
@@ -195,8 +195,10 @@ def _with_print(code: str, page: list[Statement]) -> str:
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr) or _returns_nothing(last.value, code, page):
         return code
+    lines = code.splitlines(keepends=True)
+    before, end = "".join(lines[: last.lineno - 1]), "".join(lines[last.lineno - 1 :])
     shown = ast.get_source_segment(code, last)
-    before, _, after = code.rpartition(shown)
+    after = end.removeprefix(shown)  # a comment, if anything
     if isinstance(last.value, ast.Tuple):
         shown = ast.unparse(last.value)
     return f"{before}print({shown}){after}"
