@@ -181,6 +181,18 @@ def test_a_copy_button_copies_commands_without_prompts(page, site):
     assert page.evaluate("navigator.clipboard.readText()") == "\n".join(commands)
 
 
+def test_the_second_button_copies_a_complete_program(page, site):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{site}/explain/strides.html")
+    block = page.locator("div.highlight:has(button.program)").first
+    block.locator("button.program").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button.program.success")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("import torch\n")
+    assert copied.endswith(block.locator("pre").inner_text().strip())
+
+
 @pytest.mark.parametrize("name", ["guide/4_register", "tutorials/rms_norm"])
 def test_a_page_offers_its_notebook(page, site, name):
     page.goto(f"{site}/{name}.html")

@@ -2,6 +2,7 @@
 
 import os
 import re
+from html import escape
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from docutils.parsers.rst import directives
 from sphinx.directives.code import LiteralInclude
 from sphinx.util.docutils import SphinxDirective
 
-from . import page, projects, recordings, units
+from . import page, programs, projects, recordings, units
 from .evidence import Record, store
 from .files import relative
 from .page import Result
@@ -51,7 +52,8 @@ class RunBlock(SphinxDirective):
         known = self.env.temp_data  # of this page
         if "proof_shown" not in known:
             known["proof_shown"] = units.shown(path)
-        block, found = blocks[number], known["proof_shown"][number]
+        shown = known["proof_shown"]
+        block, found = blocks[number], shown[number]
         result = found.result or Result(status="not_run")
         claim = {
             "how": "run",
@@ -65,6 +67,10 @@ class RunBlock(SphinxDirective):
             "source": relative(path),
         }
         code_shown = [code(block.code, block.language, claim)]
+        results = [found.result or Result(status="not_run") for found in shown]
+        if program := programs.complete(blocks, results, number):
+            pre = f'<pre hidden class="program" id="program-{number}">{{}}</pre>'
+            code_shown.append(nodes.raw("", pre.format(escape(program)), format="html"))
         if result.text:
             failed = ["run-error"] if result.status == "failed" else []
             code_shown.append(output(result.text, claim, *failed))
