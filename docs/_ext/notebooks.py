@@ -46,7 +46,6 @@ VARIES = {
     "dispatch/build_without_setuptools": ("in_a_child()",),  # who is first, of two
     "explain/strides": ("assert_close(torch.compile",),  # random numbers
     "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere
-    "howto/configure_the_build": ('["-O0", "-g"]',),  # sizes with the names of folders
     "howto/migrate_an_extension": ('load("_C", "_C_stable")',),  # the end of a child
     "howto/profile": ("show(",),  # times
     "howto/publish": ("auditwheel show build", "build/publish/none"),  # sets
