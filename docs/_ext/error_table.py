@@ -80,8 +80,10 @@ def _made(env, docname: str) -> list[Row]:
     for number, claim in ours:
         block, result = blocks[claim["block"]], shown[claim["block"]].result
         failed = result and result.status == "failed"
-        if block.cause and failed and not claim.get("output"):
-            text = diagnostic(block, result.text)
+        if not (block.cause and failed) or claim.get("output"):
+            continue
+        if match := re.search(block.fails, result.text):  # none in a stale result
+            text = diagnostic(match)
             found.append(Row(text, block.cause, docname, number))
     return found
 
@@ -111,11 +113,10 @@ def _row(env, message, cause, page, recording="", threads=()) -> Row:
     return Row(message, cause, page, block)
 
 
-def diagnostic(block: page.Block, text: str) -> str:
+def diagnostic(match: re.Match) -> str:
     """The line of the output that matched, cut where it gets long."""
-    match = re.search(block.fails, text)
-    start = text.rfind("\n", 0, match.start()) + 1
-    line = text[start:].partition("\n")[0].strip()
+    start = match.string.rfind("\n", 0, match.start()) + 1
+    line = match.string[start:].partition("\n")[0].strip()
     return line if len(line) <= 200 else f"{line[:200]} …"
 
 
