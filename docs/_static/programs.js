@@ -3,7 +3,7 @@
 for (const program of document.querySelectorAll("pre.program")) {
   const button = document.createElement("button");
   button.className = "copybtn program o-tooltip--left";
-  button.ariaLabel = "Copy as a complete program";
+  button.setAttribute("aria-label", "Copy as a complete program");
   button.dataset.clipboardTarget = `#${program.id}`;
   let block = program.previousElementSibling;
   while (!block.querySelector(".highlight")) block = block.previousElementSibling;

@@ -217,4 +217,4 @@ def setup(app):
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    return {"version": "1", "env_version": 4, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 5, "parallel_read_safe": False}
