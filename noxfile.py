@@ -279,7 +279,7 @@ def pyproject() -> dict:
 
 def tracked(*patterns: str) -> list[str]:
     """The repository's own files that match, without what a build made."""
-    made = ("build", ".nox", ".venv", "docs/examples", "docs/tutorials")
+    made = ("build", ".nox", ".venv", "docs/examples", "docs/tutorials", "tools/build")
     paths = {path for pattern in patterns for path in ROOT.rglob(pattern)}
     names = sorted(path.relative_to(ROOT).as_posix() for path in paths)
     return [name for name in names if not name.startswith(made)]

@@ -17,8 +17,8 @@ import finish
 from proof.files import read_json, write_json
 
 SKIPPED = {"button", "form", "nav", "noscript", "script", "style", "svg"}
-# Signs of links, tables of thousands of rows that other files have, programs that repeat
-# the page, and a line that nobody searches for.
+# Signs of links, tables of thousands of rows that other files have, programs that
+# repeat the page, and a line that nobody searches for.
 SKIPPED_CLASSES = {"headerlink", "program", "proof-blocks", "stands-on"}
 SKIPPED_CLASSES |= {"sphx-glr-download-link-note", "sphx-glr-footer"}
 BLOCKS = {"p", "div", "dl", "dd", "ul", "ol", "table", "details", "figure", "caption"}
