@@ -136,6 +136,16 @@ def test_axe_finds_nothing_in_light_and_dark(visit):
     assert not found, f"{len(found)} violations\n" + "\n".join(found)
 
 
+def test_axe_finds_nothing_on_a_phone(chromium, site):
+    page = chromium.new_page(viewport=PHONE, reduced_motion="reduce")
+    page.goto(f"{site}/index.html")
+    for script in (AXE_SCRIPT, CHECK):
+        page.evaluate(script)
+    found = page.evaluate("window.found")
+    page.close()
+    assert not found, "\n".join(found)
+
+
 def test_no_page_is_wider_than_a_phone(visit):
     assert not {n: wide for n, wide in visit["wide"].items() if wide > PHONE["width"]}
 
