@@ -46,6 +46,7 @@ def archive(folder: str, contents: Mapping[str, str | bytes]) -> bytes:
     with zipfile.ZipFile(data, "w") as made:
         for name, content in contents.items():
             entry = zipfile.ZipInfo(f"{folder}/{name}")  # of no date
+            entry.external_attr = (0o755 if entry.is_dir() else 0o644) << 16
             made.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return data.getvalue()
 
@@ -54,7 +55,8 @@ def archive(folder: str, contents: Mapping[str, str | bytes]) -> bytes:
 def repository() -> bytes:
     """The whole repository in a zip."""
     contents = {name: (ROOT / name).read_bytes() for name in tracked()}
-    return archive(Path(REPOSITORY).stem, contents)
+    # Many pages write into build/, which git does not track.
+    return archive(Path(REPOSITORY).stem, contents | {"build/": b""})
 
 
 def tracked() -> list[str]:
