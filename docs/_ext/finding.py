@@ -16,6 +16,12 @@ from proof.files import write_text
 
 logger = logging.getLogger(__name__)
 
+HOW = """
+To make an operator of your own, unpack [starter.zip]({base}starter.zip), and run the
+`new.py` in it as [Your own operator next]({base}guide/8_your_own.html) says. The text of all
+pages is [llms-full.txt]({base}llms-full.txt), where each page begins with its address in
+a comment: `<!-- {base}guide/8_your_own.html -->`."""
+
 
 def prepare(app) -> None:
     """Leave out Sphinx's own search: it wants every word of a query on a page."""
@@ -69,17 +75,15 @@ def search_data(app, found: dict, about: dict) -> dict:
 
 def overview(app, about: dict[str, str]) -> str:
     """``llms.txt``: title, address and description of each page, by chapter."""
-    root = app.config.root_doc
-    lines = [f"# {app.config.project}\n\n> {about[root]}"]
+    root, base = app.config.root_doc, app.config.html_baseurl
+    lines = [f"# {app.config.project}\n\n> {about[root]}", HOW.format(base=base)]
     chapters = app.env.toctree_includes.get(root, [])
     for chapter in chapters:
         lines.append(f"\n## {app.env.titles[chapter].astext()}\n")
         for name in page_text.contents(app.env, chapter):
-            address = app.config.html_baseurl + app.builder.get_target_uri(name)
+            address = base + app.builder.get_target_uri(name)
             title = app.env.titles[name].astext()
             lines.append(f"- [{title}]({address}): {about[name]}".rstrip(": "))
-    full = f"{app.config.html_baseurl}llms-full.txt"
-    lines.append(f"\nThe text of all pages: [llms-full.txt]({full})")
     return "\n".join(lines) + "\n"
 
 
