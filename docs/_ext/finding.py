@@ -17,10 +17,10 @@ from proof.files import write_text
 logger = logging.getLogger(__name__)
 
 HOW = """
-To make an operator of your own, unpack [starter.zip]({base}starter.zip), and run the
-`new.py` in it as [Your own operator next]({base}guide/8_your_own.html) says. The text of all
-pages is [llms-full.txt]({base}llms-full.txt), where each page begins with its address in
-a comment: `<!-- {base}guide/8_your_own.html -->`."""
+To make an operator of your own, unpack [starter.zip]({base}starter.zip), and run
+`new.py` as [Your own operator next]({base}guide/8_your_own.html) says. The text of all
+pages is [llms-full.txt]({base}llms-full.txt), where each page begins with its address
+in a comment: `<!-- {base}guide/8_your_own.html -->`."""
 
 
 def prepare(app) -> None:
