@@ -1,5 +1,6 @@
 """opbook check finds what is planted, and nothing in what is right."""
 
+import math
 import os
 import signal
 import time
@@ -52,6 +53,47 @@ def test_a_right_operator_agrees_with_its_reference():
     names = [name for name, *_ in check.results(double, (X,), reference=double)]
     assert names == ["plain call", *check.CHECKS]
     check.check(double, (X,), reference=double)
+
+
+def log_mean_exp(x):
+    largest = x.amax(-1, keepdim=True)
+    largest = torch.where(largest.isfinite(), largest, 0.0)
+    return largest.squeeze(-1) + (x - largest).exp().mean(-1).log()
+
+
+def test_what_is_lost_in_a_difference_of_large_numbers_is_rounding():
+    def reference(x):
+        return x.logsumexp(-1) - math.log(x.shape[-1])
+
+    assert found(log_mean_exp, (X,), reference=reference, names=["values"]) == {}
+
+    def wrong(x):
+        return log_mean_exp(x) + 1e-5 * x[..., 0]
+
+    assert "values" in found(wrong, (X,), reference=reference, names=["values"])
+
+
+def test_a_reference_that_refuses_one_size_has_the_others_compared():
+    def reference(x):
+        if not x.numel():
+            raise ValueError("no elements")
+        return 2 * x
+
+    def wrong(x):
+        return 2 * x if x.numel() == X.numel() else 3 * x
+
+    assert found(double, (X,), reference=reference, names=["sizes"]) == {}
+    assert "sizes" in found(wrong, (X,), reference=reference, names=["sizes"])
+
+
+def test_a_reference_that_refuses_every_size_is_named():
+    def reference(x):
+        if x.shape != X.shape:
+            raise ValueError("another size")
+        return 2 * x
+
+    what, text = verdict("sizes", double, (X,), reference=reference)
+    assert what == "skipped" and "another size" in text
 
 
 def test_closures_lists_and_keywords_are_called():
