@@ -95,7 +95,7 @@ def _needs_reference(case: Case) -> None:
 
 
 def _if_it_takes_them(case: Case, leaves: Leaves, what: str) -> Skipped | None:
-    """Compare, unless the operator refuses these arguments; or say what was in the way."""
+    """Compare, unless the operator refuses; return why the reference cannot."""
     try:
         _beside_reference(case, leaves, what)
     except Refused:
