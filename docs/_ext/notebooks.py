@@ -48,11 +48,23 @@ VARIES = {
     "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere
     "howto/migrate_an_extension": ('load("_C", "_C_stable")',),  # the end of a child
     "howto/profile": ("show(",),  # times
-    "howto/publish": ("auditwheel show build", "build/publish/none"),  # sets
-    "howto/run_one_wheel_on_many_torches": ("torch==2.10.0",),  # what pip looks at
+    # Sets, and the digest of a wheel: two folders make two.
+    "howto/publish": (
+        "auditwheel show build",
+        "build/publish/none",
+        "make_index.py",
+        "echo changed",
+    ),
+    # The same, and what pip looks at.
+    "howto/run_one_wheel_on_many_torches": (
+        "build_wheel.py",
+        "one_wheel.json",
+        "torch==2.10.0",
+    ),
     "production/draw_random_numbers": ("for p in (0.0, 0.1",),  # random numbers
     "reduction/2_plain_kernel": ("build/speed_strands",),  # times
     "reduction/5_make_it_fast": ("benchmarks/gpu/speed.py",),  # times
+    "reference/schema_language": ("infer_schema(resize",),  # a line of torch's log
     # Jupyter shows an exit with status 0.
     "reference/support_matrix": ("pytest.main(",),
     "triton/9_interpreter": ("torch.randn(4096)",),  # random numbers
@@ -82,7 +94,7 @@ INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 def write(app, pagename, templatename, context, doctree) -> None:
     """Write the notebook of a page, and tell the template where it is."""
     claims = app.env.proof["claims"].get(pagename, [])
-    if app.builder.name != "html" or not any(c["how"] == "run" for c in claims):
+    if app.builder.name != "html" or not runs_blocks(claims):
         return
     path = Path(app.env.doc2path(pagename))
     blocks = page.parse(path)
@@ -100,12 +112,17 @@ def write(app, pagename, templatename, context, doctree) -> None:
 
 
 def drop_gone(app, exception) -> None:
-    """Remove the notebooks of pages that are gone from a site that is built again."""
+    """Remove the notebooks of pages that are gone, or run nothing any more."""
     made = Path(app.outdir, "_notebooks")
     for path in made.rglob("*.ipynb"):
-        source = Path(app.srcdir, path.relative_to(made)).with_suffix(".md")
-        if not source.exists():
+        name = path.relative_to(made).with_suffix("").as_posix()
+        if not runs_blocks(app.env.proof["claims"].get(name, [])):
             path.unlink()
+
+
+def runs_blocks(claims: list[dict]) -> bool:
+    """Whether a page with these claims has a block that it runs."""
+    return any(claim["how"] == "run" for claim in claims)
 
 
 def is_cell(block: Block, result: Result) -> bool:

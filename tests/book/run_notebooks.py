@@ -19,6 +19,7 @@ import zipfile
 from collections import Counter
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -176,6 +177,8 @@ def environment(home: Path, name: str) -> str:
     (library,) = made.glob("lib/python*/site-packages")
     known = (path for path in sys.path if path.endswith("-packages"))
     (library / "known.pth").write_text("\n".join(known))
+    # Pages look for PyTorch's headers and libraries where pip would have put them.
+    (library / "torch").symlink_to(Path(find_spec("torch").origin).parent)
     python = str(made / "bin" / "python")
     kernel = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     kernel += [f"--InteractiveShellApp.exec_lines={AS_ON_A_PAGE}"]

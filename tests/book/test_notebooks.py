@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 pytest.importorskip("bs4", reason="needs beautifulsoup4")
 from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
-from notebooks import VARIES  # noqa: E402  it needs both
+from notebooks import VARIES, drop_gone  # noqa: E402  it needs both
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = Path(__file__).with_name("run_notebooks.py")
@@ -169,6 +170,17 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_page_that_is_gone_or_runs_nothing_any_more_loses_its_notebook(tmp_path):
+    claims = {"runs": [{"how": "run"}], "shows": [{"how": "file"}]}
+    env = SimpleNamespace(proof={"claims": claims})
+    for name in ("runs", "shows", "gone"):
+        path = tmp_path / "_notebooks" / f"{name}.ipynb"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+    drop_gone(SimpleNamespace(outdir=tmp_path, env=env), None)
+    assert [path.stem for path in tmp_path.rglob("*.ipynb")] == ["runs"]
 
 
 def test_the_pages_whose_outputs_vary_are_there():

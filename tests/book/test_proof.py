@@ -776,6 +776,24 @@ def test_reading_runs_nothing_and_needs_no_record(book):
     assert origins(book.passes(*READ)) == ["not_run"]
 
 
+def test_what_ran_here_before_an_edit_gives_way_to_the_whole_page_elsewhere(book):
+    build, saved = book.root / "build", book.root / "saved"
+
+    def prove(word):
+        book.page(
+            run_block("python", f"w = {word!r}") + run_block("python", "print(w)")
+        )
+        book.prove()
+
+    prove("one")
+    build.rename(saved)
+    prove("two")  # somebody else's edit and record, which git brings
+    shutil.rmtree(build)
+    saved.rename(build)
+    assert set(counts(book.passes(*READ))) == {"ran elsewhere"}
+    assert ">two\n<" in book.html()
+
+
 def test_a_second_prove_leaves_the_store_as_it_is(book):
     timed = "import time\nprint(object(), time.time_ns(), 'ns')"
     book.page(run_block("python", timed) + "\n" + run_block("python", "6 * 7"))

@@ -196,16 +196,18 @@ def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
     """The record to keep: the old one where the new one says the same.
 
     What could not run now and did before stays, marked as stale if inputs have changed.
-    An output that differs although inputs and machine are the same is marked as one
-    that varies, and only how it ended is compared from then on.
+    An output that differs although inputs, machine and the blocks above it are the same
+    is marked as one that varies, and only how it ended is compared from then on.
     """
     if old is None:
         return new
     before, now = _by_block(old.outputs), _by_block(new.outputs)
     same_machine = old.machine == new.machine
+    pairs = enumerate(zip(before, now, strict=False))
+    edited = next((n for n, (was, block) in pairs if was != block), len(before))
     outputs = [
-        _output(output, before.get(block), unchanged, same_machine)
-        for block, output in now.items()
+        _output(output, before.get(block), unchanged and n < edited, same_machine)
+        for n, (block, output) in enumerate(now.items())
     ]
     tools = {k: v for k, v in old.machine.items() if v and not new.machine.get(k)}
     new = Record(**{**vars(new), "outputs": outputs, "machine": new.machine | tools})

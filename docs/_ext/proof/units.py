@@ -167,7 +167,10 @@ def shown(path: Path) -> list[Shown]:
     """The best that the store has for each block: of here, of elsewhere, or stale."""
     parsed = page.parse(path)
     found = [Shown(problem="the page has changed since it ran") for _ in parsed]
-    for record, is_here, is_stale in store().known(f"page:{page.name(path)}"):
+    # A block may print what an earlier one says, so a record of all blocks comes first.
+    known = store().known(f"page:{page.name(path)}")
+    known = sorted(known, key=lambda found: not is_of(found[0], path))
+    for record, is_here, is_stale in known:
         outputs = _outputs(record, path)
         ended = [output and result(output) for output in outputs]
         wrong = [r and page.problem(b, r) for b, r in zip(parsed, ended, strict=True)]
