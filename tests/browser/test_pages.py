@@ -29,6 +29,9 @@ THIN = """() => {
   lit.forEach((line) => line.replaceWith(line.textContent));
   document.body.normalize();
 }"""
+# Of each block of code, whether it is wider than its place, and how it fades out.
+MASKS = """() => [...document.querySelectorAll("div.highlight pre")]
+  .map((it) => [it.scrollWidth > it.clientWidth, getComputedStyle(it).maskImage])"""
 # Only contrast depends on the scheme. It takes long, so each kind of text is looked at
 # once: its element, with what is inside and around it. The answers come in `found`.
 CHECK = """() => {
@@ -144,6 +147,15 @@ def test_axe_finds_nothing_on_a_phone(chromium, site):
     found = page.evaluate("window.found")
     page.close()
     assert not found, "\n".join(found)
+
+
+def test_code_that_goes_on_fades_out_on_a_phone(chromium, site):
+    page = chromium.new_page(viewport=PHONE)
+    page.goto(f"{site}/guide/2_interface.html")
+    masks = page.evaluate(MASKS)
+    page.close()
+    assert {is_wide for is_wide, _ in masks} == {True, False}
+    assert all(is_wide == (mask != "none") for is_wide, mask in masks)
 
 
 def test_no_page_is_wider_than_a_phone(visit):
