@@ -123,6 +123,9 @@ def empty_rows(answer):
         x = torch.randn(shape)
         yours = torch.ops.empty_rows.log_softmax(x)
         compare(f"shape {shape}", yours, F.log_softmax(x, -1))
+    x = torch.randn(0, 3, dtype=torch.float64)
+    yours = torch.ops.empty_rows.log_softmax(x)
+    compare("shape (0, 3) in fp64", yours, F.log_softmax(x, -1))
     return f"{len(shapes)} shapes give eager's result, four of them without elements"
 
 
@@ -150,14 +153,22 @@ def fake_shape(answer):
     inputs = [torch.randn(2, 3), torch.randn(2, 3, 4), torch.randn(2, 3).half()]
     for x in inputs:
         opcheck(answer.row_sum, (x,), test_utils="test_faketensor")
+    _must_stay_on_meta(answer.row_sum)
     return "opcheck finds the kernel's shape and dtype for three inputs"
 
 
 def fake_strides(answer):
     x = torch.randn(2, 3)
-    for tensor in (x, x.T, x[:, ::2], x.expand(4, 2, 3)):
+    for tensor in (x, x.T, x[:, ::2], x.expand(4, 2, 3), x.double()):
         opcheck(answer.twice, (tensor,), test_utils="test_faketensor")
-    return "opcheck finds the kernel's strides for four layouts"
+    _must_stay_on_meta(answer.twice)
+    return "opcheck finds the kernel's strides for four layouts, and its dtype"
+
+
+def _must_stay_on_meta(operator):
+    """Raise an error unless the fake kernel's result is where its argument is."""
+    device = operator(torch.empty(2, 3, device="meta")).device
+    must(device.type == "meta", f"the fake kernel of a tensor on meta returns {device}")
 
 
 def graph_break(answer):
@@ -201,6 +212,8 @@ def lost_gradient(answer):
         torch.equal(x.grad, torch.tensor([2.0, 3.0])),
         f"the incoming gradient is [2, 3], and x.grad is {x.grad.tolist()}",
     )
+    node = y.grad_fn.name()
+    must("lost_gradient" in node, f"autograd recorded {node}, and not your formula")
     return "the registered formula gives the gradient"
 
 
@@ -244,9 +257,21 @@ def half_sum(answer):
         "0.0001": noise * 1e-4,
     }.items():
         x = x.half()
-        eager = F.rms_norm(x.double(), x.shape[-1:], eps=1e-6).half()
-        compare(f"numbers of about {name}", answer.rms_norm(x, 1e-6), eager)
+        yours, eager = answer.rms_norm(x, 1e-6), _exact_rms_norm(x)
+        compare(f"numbers of about {name}", yours, eager)
+    # In fp32, hardly any number lies so near to a border that it rounds otherwise.
+    x = noise.half()
+    other = int((answer.rms_norm(x, 1e-6) != _exact_rms_norm(x)).sum())
+    must(
+        other <= x.numel() // 100,
+        f"{other} of {x.numel()} numbers are not what fp64 rounds to: something was "
+        "rounded to fp16 before the end",
+    )
     return "fp16 rows of three magnitudes round to what fp64 gives"
+
+
+def _exact_rms_norm(x):
+    return F.rms_norm(x.double(), x.shape[-1:], eps=1e-6).half()
 
 
 def tail(answer):

@@ -1,8 +1,9 @@
 """Find four faults in one operator.
 
 `softcap(x, scale, cap)` is cap * tanh(x * scale / cap), where scale has a number for
-each column of x. A test with an fp32 matrix and a scale of ones passes. The command
-names the tests that fail. A fault may fail several, and hide another fault.
+each column of x, and the result has the dtype that eager gives it. A test with an fp32
+matrix and a scale of ones passes. The command names the tests that fail. A fault may
+fail several, and hide another fault.
 """
 
 import torch
