@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import opbook
 from eager import Sample, results
 
-# [samples]
 FUNCTIONS = opbook.__all__
 
 
@@ -45,9 +44,6 @@ def sample(function: str) -> Sample:
             f'    "{function}": Sample(eager, {arguments}),'
         )
     return samples[function]
-
-
-# [/samples]
 
 
 NOT_IN_PLACE = [  # functions that write to no argument
