@@ -3,8 +3,8 @@
 python3 examples_src/sources/promise_the_same_bits/record.py {pytorch,library}
 """
 
-import contextlib
 import sys
+import warnings
 from collections.abc import Callable
 
 import bits
@@ -14,6 +14,8 @@ from torch import Tensor
 from torch._inductor import config
 
 SHAPES = [(4096, 1536), (256, 4096), (16, 100_000)]
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+CASES = [(shape, dtype) for shape in SHAPES for dtype in NAMES]
 CALLS = 50
 Operators = dict[str, Callable[[Tensor], Tensor]]
 
@@ -33,6 +35,12 @@ def pytorch(x: Tensor) -> Operators:
     }
 
 
+def reductions(x: Tensor) -> Operators:
+    """Those of PyTorch's operators for which Inductor generates code."""
+    products = ("matmul", "linear")
+    return {name: c for name, c in pytorch(x).items() if name not in products}
+
+
 def library(x: Tensor) -> Operators:
     """The operators of this book's library."""
     import opbook
@@ -49,32 +57,30 @@ def library(x: Tensor) -> Operators:
     }
 
 
-def report(operators: Callable[[Tensor], Operators]) -> None:
-    """Print for which sizes of a batch the bits change."""
-    for shape in SHAPES:
-        for dtype in (torch.float32, torch.bfloat16):
-            torch.manual_seed(0)
-            x = torch.randn(shape, device="cuda", dtype=dtype)
-            for name, call in operators(x).items():
-                try:
-                    found = bits.changes(call, x)
-                except (RuntimeError, TypeError, ValueError) as error:
-                    found = str(error).splitlines()[0]
-                size = "x".join(map(str, shape))
-                print(f"  {size:>10} {str(dtype)[6:]:9}{name:16}{found}", flush=True)
-
-
-def report_compiled() -> None:
-    """The same for code of torch.compile, which needs a graph for each size."""
-    for shape in SHAPES[1:]:
+def report(operators: Callable[[Tensor], Operators], compiled: bool = False) -> None:
+    """Print for which rows the batch changes the bits: a line for each operator."""
+    # To compile takes a second for each size of a batch: it does so for fewer cases.
+    cases = CASES[3::2] if compiled else CASES
+    names = ("x".join(map(str, shape)) + f" {NAMES[dtype]}" for shape, dtype in cases)
+    print(" " * 16 + "".join(f"{name:>16}" for name in names))
+    answers: dict[str, list[str]] = {}
+    for shape, dtype in cases:
         torch.manual_seed(0)
-        x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-        operators = pytorch(x)
-        for name in ("softmax", "mean", "rms_norm", "layer_norm"):
-            torch._dynamo.reset()
-            found = bits.changes(torch.compile(operators[name], dynamic=False), x)
-            size = "x".join(map(str, shape))
-            print(f"  {size:>10} bfloat16 {name:16}{found}", flush=True)
+        x = torch.randn(shape, device="cuda", dtype=dtype)
+        for name, call in operators(x).items():
+            torch._dynamo.reset()  # each size of a batch has a graph of its own
+            call = torch.compile(call, dynamic=False) if compiled else call
+            answers.setdefault(name, []).append(answer(call, x))
+    for name, found in answers.items():
+        print(f"{name:16}" + "".join(f"{text:>16}" for text in found), flush=True)
+
+
+def answer(call: Callable[[Tensor], Tensor], x: Tensor) -> str:
+    """Say whether the batch changes the bits, or the error that such rows cause."""
+    try:
+        return "changes" if bits.changes(call, x) else "same"
+    except (RuntimeError, TypeError, ValueError) as error:
+        return type(error).__name__
 
 
 def count_results(call: Callable[[], Tensor]) -> int:
@@ -109,23 +115,20 @@ def runs() -> None:
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    warnings.simplefilter("ignore")  # Inductor says how it splits a sum
     if sys.argv[1] == "library":
-        print("batches that change the bits of a row")
+        print("does the batch change the bits of a row?")
         report(library)
         sys.exit()
     print(f"{CALLS} calls with the same input")
     runs()
-    print("batches that change the bits of a row, eager")
+    print("does the batch change the bits of a row? eager:")
     report(pytorch)
-    for invariant in (False, True):
-        if invariant and not hasattr(config, "batch_invariant"):
-            print("this version has no torch._inductor.config.batch_invariant")
-            continue
-        print(f"compiled, batch_invariant={invariant}")
-        patch = (
-            config.patch(batch_invariant=True)
-            if invariant
-            else contextlib.nullcontext()
-        )
-        with patch:
-            report_compiled()
+    print("compiled:")
+    report(reductions, compiled=True)
+    if hasattr(config, "batch_invariant"):
+        print("compiled, with batch_invariant of torch._inductor.config:")
+        with config.patch(batch_invariant=True):
+            report(reductions, compiled=True)
+    else:
+        print("this version has no torch._inductor.config.batch_invariant")

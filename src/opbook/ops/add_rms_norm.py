@@ -45,6 +45,9 @@ def add_rms_norm(
         RuntimeError: ``input`` has no dimension, or ``residual`` or ``weight`` does not
             fit it.
 
+    Note:
+        Its bits are as in :func:`rms_norm`.
+
     Example:
         >>> opbook.add_rms_norm(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 3.0]))
         (tensor([0.8485, 1.1314]), tensor([3., 4.]))

@@ -57,6 +57,10 @@ def linear_gelu(
         RuntimeError: Shapes, dtypes or devices do not fit together, or ``approximate``
             is another string.
 
+    Note:
+        The same call gives the same bits. Those of a row may depend on the other rows,
+        because the library behind PyTorch's matrix product chooses by their number.
+
     Example:
         >>> opbook.linear_gelu(torch.tensor([1.0, 2.0]), torch.eye(2))
         tensor([0.8413, 1.9545])

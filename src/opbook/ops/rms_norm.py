@@ -46,6 +46,11 @@ def rms_norm(
         RuntimeError: ``input`` has no dimension, or the shape, device or dtype of
             ``weight`` does not fit.
 
+    Note:
+        The same call gives the same bits, also in the gradients: a sum over the rows
+        has a fixed order. On a CPU, the bits of a row do not depend on the other rows.
+        On a GPU they may, because few rows take another kernel than many.
+
     Example:
         >>> opbook.rms_norm(torch.tensor([3.0, 4.0]), eps=0.0)
         tensor([0.8485, 1.1314])
