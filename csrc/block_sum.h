@@ -5,7 +5,7 @@
 
 namespace opbook {
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 template <typename T>
 __device__ inline T shuffle_xor(T value, int lane_mask) {
@@ -53,6 +53,6 @@ __device__ inline T block_sum(T value) {
   return sum_of_whole_warps(value, partial);
 }
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

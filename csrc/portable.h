@@ -1,59 +1,44 @@
-// What differs between CUDA, HIP and a C++ compiler: names, the width of a warp, fast
-// arithmetic. A kernel file includes this header, uses the gpu* names below, and
-// compiles with nvcc, HIP's clang, and a C++ compiler, which sees no kernels.
+// The one file that knows CUDA from HIP from the CPU: names, the width of a warp, fast
+// arithmetic. What includes it speaks CUDA, and compiles with nvcc, HIP's clang, and a
+// C++ compiler, which sees no kernels.
 #pragma once
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
 
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <type_traits>
 
 #if defined(__HIP__)
 #include <hip/hip_runtime.h>
-#define OPBOOK_GPU_COMPILER 1
-using gpuStream_t = hipStream_t;
-#define gpuDeviceGetAttribute hipDeviceGetAttribute
-#define gpuDeviceMultiprocessorCount hipDeviceAttributeMultiprocessorCount
-#define gpuGetDevice hipGetDevice
-#define gpuGetLastError hipGetLastError
-#define gpuGetErrorString hipGetErrorString
-#define gpuSuccess hipSuccess
+#define OPBOOK_GPU 1
+#define cudaStream_t hipStream_t
+#define cudaDeviceGetAttribute hipDeviceGetAttribute
+#define cudaDevAttrMultiProcessorCount hipDeviceAttributeMultiprocessorCount
+#define cudaGetDevice hipGetDevice
+#define cudaGetLastError hipGetLastError
+#define cudaGetErrorString hipGetErrorString
+#define cudaSuccess hipSuccess
 #elif defined(__CUDACC__)
 #include <cuda_runtime.h>
-
-#include <string>
-#define OPBOOK_GPU_COMPILER 1
-using gpuStream_t = cudaStream_t;
-#define gpuDeviceGetAttribute cudaDeviceGetAttribute
-#define gpuDeviceMultiprocessorCount cudaDevAttrMultiProcessorCount
-#define gpuGetDevice cudaGetDevice
-#define gpuGetLastError cudaGetLastError
-#define gpuGetErrorString cudaGetErrorString
-#define gpuSuccess cudaSuccess
+#define OPBOOK_GPU 1
 #endif
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 #define OPBOOK_HOST_DEVICE __host__ __device__
 #else
 #define OPBOOK_HOST_DEVICE
 #endif
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
 namespace opbook {
 
-// Sums run in fp32 for fp16, bf16 and fp32, and in fp64 for fp64.
-template <typename scalar_t>
-struct Accumulate {
-  using type = float;
-};
-template <>
-struct Accumulate<double> {
-  using type = double;
-};
-template <typename scalar_t>
-using accumulate_t = typename Accumulate<scalar_t>::type;
+// The type to compute in: fp64 for fp64, and fp32 for the others.
+template <typename T>
+using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // A wave of AMD's CDNA chips (gfx9) has 64 lanes, one of RDNA 32, as NVIDIA's warps.
 // The host pass of a HIP compile knows no chip, and always has 32 here: only device
@@ -83,14 +68,11 @@ inline int64_t blocks_for(int64_t steps, int threads) {
 
 // Multiprocessors (AMD: compute units) of the current device.
 inline int multiprocessors() {
-  int device = 0, count = 1;
-  if (gpuGetDevice(&device) == gpuSuccess) {
-    if (gpuDeviceGetAttribute(&count, gpuDeviceMultiprocessorCount, device) !=
-        gpuSuccess) {
-      count = 1;
-    }
-  }
-  return count;
+  int device = 0, count = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount,
+                                            device) == cudaSuccess;
+  return known ? count : 1;
 }
 
 #if defined(__CUDA_ARCH_LIST__)
@@ -116,16 +98,16 @@ inline const char* no_code_for_device(const char* words) {
 // Null, or what went wrong: the last launch could not start, or something failed before
 // it and its error was not read.
 inline const char* launch_error() {
-  const auto status = gpuGetLastError();
+  const auto status = cudaGetLastError();
 #if defined(__CUDA_ARCH_LIST__)
   if (status == cudaErrorNoKernelImageForDevice) {
     return no_code_for_device(cudaGetErrorString(status));
   }
 #endif
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 // 1 / x and 2^x. A GPU has one instruction for each, which errs by few units in the
 // last place and takes subnormal numbers for zero. The CPU's results err by at most one

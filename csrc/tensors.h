@@ -7,7 +7,6 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/Dispatch_v2.h>
 
 #include <algorithm>
 #include <array>
@@ -32,16 +31,12 @@ using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 template <typename... Parts>
 [[noreturn]] void fail(const char* op, const Parts&... parts) {
   std::ostringstream text;
-  text << op << ": ";
-  (text << ... << parts);
+  ((text << op << ": ") << ... << parts);
   throw std::runtime_error(text.str());
 }
 
 // A macro, so that the words are put together only when they are needed.
-#define OPBOOK_CHECK(condition, op, ...)               \
-  do {                                                 \
-    if (!(condition)) ::opbook::fail(op, __VA_ARGS__); \
-  } while (false)
+#define OPBOOK_CHECK(condition, ...) ((condition) ? void() : fail(__VA_ARGS__))
 
 inline std::string shape_of(Sizes sizes) {
   std::string text = "[";
@@ -75,29 +70,57 @@ inline bool is_float8(ScalarType dtype) {
          dtype == ScalarType::Float8_e8m0fnu;
 }
 
+// A pointer to the elements: data_of<const float> to read, data_of<float> to write.
 template <typename T>
-const T* data_of(const Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-
-template <typename T>
-T* mutable_data_of(const Tensor& tensor) {
+T* data_of(const Tensor& tensor) {
+  if constexpr (std::is_const_v<T>) return static_cast<T*>(tensor.const_data_ptr());
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
 // `op` is the operator's full name, `name` the argument's, `input` what it must match.
-inline void check_same_device(const char* op, const char* name, const Tensor& tensor,
-                              const Tensor& input) {
+inline void check_device(const char* op, const char* name, const Tensor& tensor,
+                         const Tensor& input) {
   OPBOOK_CHECK(tensor.device() == input.device(), op, "expected ", name,
                " on the device of input (", device_of(input), "), but got ",
                device_of(tensor));
 }
 
+inline void check_like(const char* op, const char* name, const Tensor& tensor,
+                       const Tensor& input) {
+  OPBOOK_CHECK(tensor.sizes().equals(input.sizes()) &&
+                   tensor.scalar_type() == input.scalar_type(),
+               op, "expected ", name, " with input's shape ", shape_of(input),
+               " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
+               " and ", tensor.scalar_type());
+  check_device(op, name, tensor, input);
+}
+
+// Calls `run` with a zero of the C++ type that input's dtype stands for.
+template <typename Run>
+void with_type_of(const char* op, const Tensor& input, const Run& run) {
+  switch (input.scalar_type()) {
+    case ScalarType::Half:
+      return run(c10::Half(0));
+    case ScalarType::BFloat16:
+      return run(c10::BFloat16(0));
+    case ScalarType::Float:
+      return run(0.0f);
+    case ScalarType::Double:
+      return run(0.0);
+    default:
+      fail(op, "expected input to be fp16, bf16, fp32 or fp64, but got ",
+           input.scalar_type());
+  }
+}
+
 inline void check_floating(const char* op, const Tensor& input) {
-  const auto dtype = input.scalar_type();
-  OPBOOK_CHECK(dtype == ScalarType::Half || dtype == ScalarType::BFloat16 ||
-                   dtype == ScalarType::Float || dtype == ScalarType::Double,
-               op, "expected input to be fp16, bf16, fp32 or fp64, but got ", dtype);
+  with_type_of(op, input, [](auto) {});
+}
+
+inline void check_not_scalar(const char* op, const Tensor& input) {
+  OPBOOK_CHECK(input.dim() >= 1, op,
+               "expected input to have at least 1 dimension, but got shape ",
+               shape_of(input));
 }
 
 inline void check_launch(const char* op, const char* error) {
@@ -181,18 +204,11 @@ inline Tensor copy_(const char* op, Tensor target, const Tensor& source) {
 
 #if defined(USE_CUDA)
 // [gpu]
-// The stream that the caller's other work on this device is queued on.
-inline void* current_stream(int32_t device_index) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device_index, &stream));
-  return stream;
-}
-
 // While it lives, allocations and launches go to the device of `tensor`. `stream` is
-// the current stream of that device.
+// the stream that the caller's other work on this device is queued on.
 struct GpuOf {
   std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  void* stream;
+  void* stream = nullptr;
 
   explicit GpuOf(const Tensor& tensor) {
     const auto device = tensor.get_device_index();
@@ -200,7 +216,7 @@ struct GpuOf {
     if (torch::stable::accelerator::getCurrentDeviceIndex() != device) {
       guard.emplace(device);
     }
-    stream = current_stream(device);
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
   }
 };
 // [/gpu]

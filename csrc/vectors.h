@@ -1,9 +1,19 @@
-// Neighbouring elements that one load or store moves.
+// Where the rows of a matrix are, and neighbouring elements that one load or store
+// moves.
 #pragma once
 
 #include "portable.h"
 
 namespace opbook {
+
+// Rows that begin `stride` elements apart; the elements of a row are neighbours.
+template <typename T>
+struct View {
+  T* data;
+  int64_t stride;
+
+  OPBOOK_HOST_DEVICE T* row(int64_t i) const { return data + i * stride; }
+};
 
 // A thread loads or stores at most 16 bytes at once.
 constexpr int kVectorBytes = 16;
@@ -14,7 +24,7 @@ struct alignas(sizeof(T) * N < kVectorBytes ? sizeof(T) * N : kVectorBytes) Vect
   T data[N];
 };
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // A vector in registers, as it came from memory. Between two uses of a plain vector the
 // compiler may keep the converted elements: fp16 as fp32 takes twice the registers. The
@@ -64,7 +74,7 @@ __device__ inline void store_at_once(Elements* to, Elements elements) {
 #endif
 }
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 inline bool is_vector_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;

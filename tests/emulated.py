@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -126,7 +127,11 @@ class Gpu:
 
 
 def build(
-    source: Path, warp_size: int, folder: Path, types: tuple[str, ...] | None = None
+    source: Path,
+    warp_size: int,
+    folder: Path,
+    types: tuple[str, ...] | None = None,
+    more: str = "",
 ) -> Gpu:
     """Compile a ``.cu`` file and the emulator into one library of ``folder``.
 
@@ -135,17 +140,19 @@ def build(
         warp_size: 32 or 64.
         folder: Where the library goes.
         types: Of input and weight, as for ``with_instances``; all when left out.
+        more: C++ to append, such as launchers that take no structs.
     """
     headers = folder / "include" / "hip"
     headers.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "gpu_emulator.h", headers / "hip_runtime.h")
     runtime = _object(HERE / "gpu_emulator.cpp", [*FLAGS, "-O2"])
-    text = source.read_text()
+    text = source.read_text() + more
     text = text if types is None else with_instances(text, types)
     text, launches = LAUNCH.subn(CALL, text)
     if launches == 0 or "<<<" in text:
         raise ValueError(f"{source}: can't read its <<<...>>> launches")
-    rewritten = folder / f"{source.stem}.{warp_size}.cpp"
+    of_more = zlib.crc32(more.encode())  # a library that is loaded keeps its file name
+    rewritten = folder / f"{source.stem}.{warp_size}.{of_more}.cpp"
     rewritten.write_text(f'#line 1 "{source}"\n{text}')
     torch_headers = Path(torch.__file__).parent / "include"
     includes = [f"-I{path}" for path in (source.parent, headers.parent, torch_headers)]
@@ -195,9 +202,6 @@ def _launchers(library: Path) -> dict[str, list[Launcher]]:
     names = _run("c++filt", text="\n".join(symbols)).splitlines()
     found: dict[str, list[Launcher]] = {}
     for symbol, name in zip(symbols, names, strict=True):
-        # The demangler spells accumulate_t out.
-        name = name.replace("opbook::Accumulate<double>::type", "double")
-        name = re.sub(r"opbook::Accumulate<[\w:]+>::type", "float", name)
         # char const* opbook::launch_x<types>(parameters)
         function = re.search(r"\w::(launch_\w+)(?:<.*>)?\((.*)\)$", name)
         # A launcher's lambda names it in the functions that take the lambda.

@@ -99,10 +99,10 @@ __global__ void faulty_kernel(int fault, float* data) {
 __global__ void blocks_kernel(float* data) { data[0] += blockIdx.x; }
 
 const char* launch_faulty(int fault, int threads, float* data, void* stream) {
-  if (fault == 16) blocks_kernel<<<2, 1, 0, static_cast<gpuStream_t>(stream)>>>(data);
-  else faulty_kernel<<<1, threads, 0, static_cast<gpuStream_t>(stream)>>>(fault, data);
-  const auto status = gpuGetLastError();
-  return status == gpuSuccess ? nullptr : gpuGetErrorString(status);
+  if (fault == 16) blocks_kernel<<<2, 1, 0, static_cast<cudaStream_t>(stream)>>>(data);
+  else faulty_kernel<<<1, threads, 0, static_cast<cudaStream_t>(stream)>>>(fault, data);
+  const auto status = cudaGetLastError();
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 }  // namespace others::kernels
 """

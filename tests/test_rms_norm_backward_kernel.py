@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from emulated import with_instances
 from gpu import needs_emulator
 from operands import (
     DTYPES,
@@ -148,13 +147,10 @@ def test_rms_norm_backward_of_rows_2_to_the_31_elements_apart(launch):
 
 
 @pytest.fixture(scope="module")
-def plan(built, tmp_path_factory):
+def plan(built):
     """The launcher's own source, asked how it would divide the work."""
-    source = CSRC / "rms_norm/rms_norm_backward.cu"
-    text = source.read_text().replace('"rms_norm_b', f'"{source.parent}/rms_norm_b')
-    copy = tmp_path_factory.mktemp("plan") / "plan.cu"
-    copy.write_text(with_instances(text, ()) + PLAN)
-    return functools.partial(built(copy, 64).launch, "launch_plan")
+    gpu = built(CSRC / "rms_norm/rms_norm_backward.cu", 64, PLAN)
+    return functools.partial(gpu.launch, "launch_plan")
 
 
 @pytest.mark.parametrize("hidden", [4, 201, 4096])

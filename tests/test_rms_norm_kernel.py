@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from eager import assert_close
-from emulated import GpuFault, with_instances
+from emulated import GpuFault
 from gpu import needs_emulator
 from operands import (
     DTYPES,
@@ -150,11 +150,12 @@ using Half = c10::Half;
 template <bool kAligned>
 const char* path(int64_t rows, int64_t hidden, int64_t has_weight, int64_t alignment,
                  double* found) {
-  const void* const weight = has_weight ? found : nullptr;
-  const Call call =
-      call_of<Half, kAligned>(rows, hidden, alignment, weight, false, false);
+  rms_norm_args<Half, Half> args{};
+  args.rows = rows, args.hidden = hidden;
+  if (has_weight) args.weight = reinterpret_cast<const Half*>(found);
+  const Call call = call_of<kAligned>(args, alignment, false);
   const Path path = path_of(call);
-  const dim3 block = launch_of<Half, Half, kAligned, NoResidual>(path, call).block;
+  const dim3 block = launch_of<Half, Half, kAligned, NoResidual>(call).block;
   const auto keeps = [&](int64_t vectors, int kept, int threads) {
     found[2] = vectors, found[3] = kept, found[4] = threads;
   };
@@ -177,13 +178,10 @@ const char* launch_path(int64_t rows, int64_t hidden, int64_t has_weight,
 
 
 @pytest.fixture(scope="module")
-def path(built, tmp_path_factory):
+def path(built):
     """The launcher's own source, asked which path a call takes."""
-    text = (CSRC / "rms_norm/rms_norm.cu").read_text()
-    text = text.replace('"rms_norm.h"', f'"{CSRC}/rms_norm/rms_norm.h"')
-    source = tmp_path_factory.mktemp("path") / "path.cu"
-    source.write_text(with_instances(text, ()) + PATH)
-    return functools.partial(built(source, 64).launch, "launch_path")
+    gpu = built(CSRC / "rms_norm/rms_norm.cu", 64, PATH)
+    return functools.partial(gpu.launch, "launch_path")
 
 
 @pytest.mark.parametrize("alignment", [16, 8, 4, 2])

@@ -6,13 +6,10 @@
 
 namespace opbook {
 
-// As launch_rms_norm of the sum of two matrices. `output` and `sum` are contiguous and
-// share no memory with what is read.
-template <typename scalar_t, typename weight_t>
-const char* launch_add_rms_norm(const scalar_t* input, int64_t input_stride,
-                                const scalar_t* residual, int64_t residual_stride,
-                                const weight_t* weight, scalar_t* output, scalar_t* sum,
-                                accumulate_t<scalar_t>* rrms, int64_t rows,
-                                int64_t hidden, double eps, void* stream);
+// As launch_rms_norm of the sum. Output and sum are contiguous, and share no memory
+// with what is read.
+template <typename T, typename W>
+const char* launch_add_rms_norm(const rms_norm_args<T, W>& args,
+                                const Residual<T>& residual, void* stream);
 
 }  // namespace opbook

@@ -1,6 +1,5 @@
 // opbook::add_rms_norm for PyTorch: schema, checks, the CPU kernel, and the call into
 // the GPU launcher. Its gradient is a call of opbook::rms_norm_backward, from Python.
-#include <limits>
 #include <optional>
 
 #include "../rms_norm/rows.h"
@@ -16,27 +15,22 @@ constexpr auto kName = "opbook::add_rms_norm";
 void check(const Tensor& input, const Tensor& residual,
            const std::optional<Tensor>& weight) {
   check_input(kName, input, weight);
-  check_like_input(kName, "residual", residual, input);
+  check_like(kName, "residual", residual, input);
 }
 
 // [devices]
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  template <typename scalar_t, typename weight_t>
-  void add_and_normalize(const scalar_t* input, int64_t input_stride,
-                         const scalar_t* residual, int64_t residual_stride,
-                         const weight_t* weight, scalar_t* output, scalar_t* sum,
-                         accumulate_t<scalar_t>* rrms, int64_t rows, int64_t hidden,
-                         double eps) const {
-    for_each_row(rows, hidden, [&](int64_t row) {
-      const scalar_t* x = input + row * input_stride;
-      const scalar_t* r = residual + row * residual_stride;
-      scalar_t* s = sum + row * hidden;
-      for (int64_t i = 0; i < hidden; ++i) s[i] = rounded_sum(x[i], r[i]);
-      const auto scale = rms_norm_row(s, weight, output + row * hidden, hidden,
-                                      static_cast<accumulate_t<scalar_t>>(eps));
-      if (rrms != nullptr) rrms[row] = scale;
+  template <typename T, typename W>
+  void operator()(const rms_norm_args<T, W>& args, const Residual<T>& residual) const {
+    for_each_row(args.rows, args.hidden, [&](int64_t row) {
+      const T *x = args.input.row(row), *r = residual.rows.row(row);
+      T* sum = residual.sum.row(row);
+      for (int64_t i = 0; i < args.hidden; ++i) sum[i] = rounded_sum(x[i], r[i]);
+      const auto scale =
+          rms_norm_row(sum, args.weight, args.output.row(row), args.hidden, args.eps);
+      if (args.rrms != nullptr) args.rrms[row] = scale;
     });
   }
 };
@@ -45,9 +39,9 @@ struct Cpu {
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
-  template <typename... Args>
-  void add_and_normalize(Args... args) const {
-    check_launch(kName, launch_add_rms_norm(args..., stream));
+  template <typename T, typename W>
+  void operator()(const rms_norm_args<T, W>& args, const Residual<T>& residual) const {
+    check_launch(kName, launch_add_rms_norm(args, residual, stream));
   }
 };
 #endif
@@ -62,22 +56,19 @@ std::tuple<Tensor, Tensor> add_and_normalize(const Device& device, const Tensor&
                                              const Tensor* rrms) {
   const Tensor output = new_empty(kName, input, input.sizes());
   const Tensor sum = new_empty(kName, input, input.sizes());
-  const Rows inputs = rows_of(kName, input), residuals = rows_of(kName, residual);
+  if (input.numel() == 0) return {output, sum};
+  const Tensor inputs = viewable(kName, input), residuals = viewable(kName, residual);
   const int64_t hidden = input.size(-1);
-  THO_DISPATCH_V2(
-      input.scalar_type(), kName, AT_WRAP([&] {
-        using acc_t = accumulate_t<scalar_t>;
-        if (input.numel() == 0) return;
-        with_weight<scalar_t>(kName, weight, input, [&](const auto* weight_data) {
-          device.add_and_normalize(
-              data_of<scalar_t>(inputs.tensor), inputs.stride,
-              data_of<scalar_t>(residuals.tensor), residuals.stride, weight_data,
-              mutable_data_of<scalar_t>(output), mutable_data_of<scalar_t>(sum),
-              rrms ? mutable_data_of<acc_t>(*rrms) : nullptr, input.numel() / hidden,
-              hidden, eps.value_or(std::numeric_limits<acc_t>::epsilon()));
-        });
-      }),
-      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  with_types_of(kName, input, weight, [&]<typename T, typename W>(T, const W* weight) {
+    device(rms_norm_args<T, W>{.input = view_of<const T>(inputs),
+                               .weight = weight,
+                               .output = view_of<T>(output),
+                               .rrms = data_or_null<T>(rrms),
+                               .rows = input.numel() / hidden,
+                               .hidden = hidden,
+                               .eps = eps_or_default<T>(eps)},
+           Residual<T>{view_of<const T>(residuals), view_of<T>(sum)});
+  });
   return {output, sum};
 }
 

@@ -12,23 +12,22 @@ constexpr int kThreads = 256;
 
 }  // namespace
 
-template <typename scalar_t>
-const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t numel,
-                               bool tanh_form, void* stream) {
-  constexpr int kWidth = kVectorBytes / sizeof(scalar_t);
+template <typename T>
+const char* launch_linear_gelu(const T* input, T* output, int64_t numel, bool tanh_form,
+                               void* stream) {
+  constexpr int kWidth = kVectorBytes / sizeof(T);
   const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
   const int64_t vectors = aligned ? numel / kWidth : 0;
   const int64_t steps = std::max(vectors, numel - vectors * kWidth);
-  const auto kernel = tanh_form ? gelu_kernel<scalar_t, Gelu::kTanh, kWidth>
-                                : gelu_kernel<scalar_t, Gelu::kErf, kWidth>;
+  const auto kernel = tanh_form ? gelu_kernel<T, Gelu::kTanh, kWidth>
+                                : gelu_kernel<T, Gelu::kErf, kWidth>;
   kernel<<<blocks_for(steps, kThreads), kThreads, 0,
-           static_cast<gpuStream_t>(stream)>>>(input, output, vectors, numel);
+           static_cast<cudaStream_t>(stream)>>>(input, output, vectors, numel);
   return launch_error();
 }
 
-#define OPBOOK_INSTANTIATE(scalar_t)                                                 \
-  template const char* launch_linear_gelu(const scalar_t*, scalar_t*, int64_t, bool, \
-                                          void*)
+#define OPBOOK_INSTANTIATE(T) \
+  template const char* launch_linear_gelu(const T*, T*, int64_t, bool, void*)
 OPBOOK_INSTANTIATE(c10::Half);
 OPBOOK_INSTANTIATE(c10::BFloat16);
 OPBOOK_INSTANTIATE(float);

@@ -28,25 +28,25 @@ OPBOOK_HOST_DEVICE inline float normal_distribution(float x) {
   return x < 0 ? tail : 1.0f - tail;
 }
 
-// GELU for a result of type scalar_t.
-template <Gelu kForm, typename scalar_t>
-OPBOOK_HOST_DEVICE inline accumulate_t<scalar_t> gelu(accumulate_t<scalar_t> x) {
-  using acc_t = accumulate_t<scalar_t>;
-  if constexpr (kForm == Gelu::kErf && sizeof(scalar_t) == 2) {
+// GELU for a result of type T.
+template <Gelu kForm, typename T>
+OPBOOK_HOST_DEVICE inline compute_t<T> gelu(compute_t<T> x) {
+  using C = compute_t<T>;
+  if constexpr (kForm == Gelu::kErf && sizeof(T) == 2) {
     return x * normal_distribution(x);  // half the instructions of erfc
   } else if constexpr (kForm == Gelu::kErf) {
-    constexpr acc_t kSqrtHalf = 0.70710678118654752440;  // sqrt(1 / 2)
+    constexpr C kSqrtHalf = 0.70710678118654752440;  // sqrt(1 / 2)
     // (1 + erf(u)) / 2 loses every digit where erf(u) nears -1; erfc(-u) / 2 none.
-    return acc_t(0.5) * x * std::erfc(-x * kSqrtHalf);
+    return C(0.5) * x * std::erfc(-x * kSqrtHalf);
   } else {
-    constexpr acc_t kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2 / pi)
-    constexpr acc_t kCubic = 0.044715;
-    const acc_t u = kSqrtTwoOverPi * (x + kCubic * x * x * x);
+    constexpr C kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2 / pi)
+    constexpr C kCubic = 0.044715;
+    const C u = kSqrtTwoOverPi * (x + kCubic * x * x * x);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), for the same reason.
-    if constexpr (sizeof(scalar_t) == 2) {
+    if constexpr (sizeof(T) == 2) {
       return x * fast_reciprocal(1.0f + fast_exp2(-2.88539008f * u));  // 2 log2(e) u
     } else {
-      return x / (acc_t(1) + std::exp(acc_t(-2) * u));
+      return x / (C(1) + std::exp(C(-2) * u));
     }
   }
 }
@@ -56,19 +56,18 @@ OPBOOK_HOST_DEVICE inline accumulate_t<scalar_t> gelu(accumulate_t<scalar_t> x) 
 // `input` itself; in the tanh form if `tanh_form`. Pointers are device memory, `stream`
 // is a cudaStream_t or hipStream_t. Returns null, or the runtime's words for a launch
 // error.
-template <typename scalar_t>
-const char* launch_linear_gelu(const scalar_t* input, scalar_t* output, int64_t numel,
-                               bool tanh_form, void* stream);
+template <typename T>
+const char* launch_linear_gelu(const T* input, T* output, int64_t numel, bool tanh_form,
+                               void* stream);
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // A thread takes vectors of kWidth elements, then single ones of the tail.
-template <typename scalar_t, Gelu kForm, int kWidth>
+template <typename T, Gelu kForm, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
-    gelu_kernel(const scalar_t* input, scalar_t* output, int64_t vectors,
-                int64_t numel) {
-  using acc_t = accumulate_t<scalar_t>;
-  using Elements = Vector<scalar_t, kWidth>;
+    gelu_kernel(const T* input, T* output, int64_t vectors, int64_t numel) {
+  using C = compute_t<T>;
+  using Elements = Vector<T, kWidth>;
 
   const int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   const int64_t threads = gridDim.x * static_cast<int64_t>(blockDim.x);
@@ -76,17 +75,16 @@ __global__ void __launch_bounds__(kMaxThreads)
     Elements elements = reinterpret_cast<const Elements*>(input)[i];
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      const acc_t x = static_cast<acc_t>(elements.data[j]);
-      elements.data[j] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
+      const C x = static_cast<C>(elements.data[j]);
+      elements.data[j] = static_cast<T>(gelu<kForm, T>(x));
     }
     reinterpret_cast<Elements*>(output)[i] = elements;
   }
   for (int64_t i = vectors * kWidth + first; i < numel; i += threads) {
-    output[i] =
-        static_cast<scalar_t>(gelu<kForm, scalar_t>(static_cast<acc_t>(input[i])));
+    output[i] = static_cast<T>(gelu<kForm, T>(static_cast<C>(input[i])));
   }
 }
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

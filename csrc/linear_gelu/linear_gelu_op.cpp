@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kName = "opbook::linear_gelu";
 
 void check_argument(const char* name, const Tensor& tensor, const Tensor& input) {
-  check_same_device(kName, name, tensor, input);
+  check_device(kName, name, tensor, input);
   OPBOOK_CHECK(tensor.scalar_type() == input.scalar_type(), kName, "expected ", name,
                " of input's dtype, ", input.scalar_type(), ", but got ",
                tensor.scalar_type());
@@ -29,9 +29,7 @@ void check_argument(const char* name, const Tensor& tensor, const Tensor& input)
 void check(const Tensor& input, const Tensor& weight,
            const std::optional<Tensor>& bias) {
   check_floating(kName, input);
-  OPBOOK_CHECK(input.dim() >= 1, kName,
-               "expected input to have at least 1 dimension, but got shape ",
-               shape_of(input));
+  check_not_scalar(kName, input);
   OPBOOK_CHECK(weight.dim() == 2 && weight.size(1) == input.size(-1), kName,
                "expected weight of shape [out_features, ", input.size(-1),
                "], as input is ", shape_of(input), ", but got ", shape_of(weight));
@@ -89,24 +87,22 @@ Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
 // [/fused]
 #endif
 
-template <Gelu kForm, typename scalar_t>
-void gelu_elements(const scalar_t* input, scalar_t* output, int64_t begin,
-                   int64_t end) {
+template <Gelu kForm, typename T>
+void gelu_elements(const T* input, T* output, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    const auto x = static_cast<accumulate_t<scalar_t>>(input[i]);
-    output[i] = static_cast<scalar_t>(gelu<kForm, scalar_t>(x));
+    const auto x = static_cast<compute_t<T>>(input[i]);
+    output[i] = static_cast<T>(gelu<kForm, T>(x));
   }
 }
 
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  template <typename scalar_t>
-  void gelu(const scalar_t* input, scalar_t* output, int64_t count,
-            bool tanh_form) const {
+  template <typename T>
+  void gelu(const T* input, T* output, int64_t count, bool tanh_form) const {
     constexpr int64_t kElementsPerTask = 4096;  // about 30 us of exp or erfc
-    const auto elements = tanh_form ? gelu_elements<Gelu::kTanh, scalar_t>
-                                    : gelu_elements<Gelu::kErf, scalar_t>;
+    const auto elements =
+        tanh_form ? gelu_elements<Gelu::kTanh, T> : gelu_elements<Gelu::kErf, T>;
     torch::stable::parallel_for(
         0, count, kElementsPerTask,
         [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });
@@ -129,13 +125,11 @@ struct Gpu : GpuOf {
 template <typename Device>
 void apply(const Device& device, const Tensor& input, const Tensor& output,
            bool tanh_form) {
-  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
-                    if (output.numel() == 0) return;
-                    device.gelu(data_of<scalar_t>(input),
-                                mutable_data_of<scalar_t>(output), output.numel(),
-                                tanh_form);
-                  }),
-                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  if (output.numel() == 0) return;
+  with_type_of(kName, input, [&](auto zero) {
+    using T = decltype(zero);
+    device.gelu(data_of<const T>(input), data_of<T>(output), output.numel(), tanh_form);
+  });
 }
 // [/dispatch]
 

@@ -11,12 +11,12 @@ namespace opbook {
 // Integers come as unsigned ones of their width. The bits of the result are the same,
 // and the smallest integer, which has no negative, wraps as in eager; signed, it would
 // be an overflow, which C++ leaves undefined.
-template <typename scalar_t>
-OPBOOK_HOST_DEVICE inline scalar_t negative(scalar_t value) {
-  if constexpr (std::is_integral_v<scalar_t>) {
-    static_assert(std::is_unsigned_v<scalar_t>);
-    return static_cast<scalar_t>(0 - value);
-  } else if constexpr (sizeof(scalar_t) == 2) {
+template <typename T>
+OPBOOK_HOST_DEVICE inline T negative(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    static_assert(std::is_unsigned_v<T>);
+    return static_cast<T>(0 - value);
+  } else if constexpr (sizeof(T) == 2) {
     value.x ^= 0x8000;  // fp16 and bf16: the sign is the highest bit
     return value;
   } else {
@@ -27,18 +27,16 @@ OPBOOK_HOST_DEVICE inline scalar_t negative(scalar_t value) {
 
 // Negates `count` elements of device memory. Returns null, or the runtime's words for a
 // launch error.
-template <typename scalar_t>
-const char* launch_neg(const scalar_t* input, scalar_t* output, int64_t count,
-                       void* stream);
+template <typename T>
+const char* launch_neg(const T* input, T* output, int64_t count, void* stream);
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // [kernel] a thread takes vectors of kWidth elements, then single ones of the tail
-template <typename scalar_t, int kWidth>
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
-    neg_kernel(const scalar_t* input, scalar_t* output, int64_t vectors,
-               int64_t count) {
-  using Elements = Vector<scalar_t, kWidth>;
+    neg_kernel(const T* input, T* output, int64_t vectors, int64_t count) {
+  using Elements = Vector<T, kWidth>;
 
   const int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   const int64_t threads = gridDim.x * static_cast<int64_t>(blockDim.x);
@@ -54,6 +52,6 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 // [/kernel]
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

@@ -12,8 +12,8 @@ namespace opbook {
 
 namespace {
 
-template <typename scalar_t>
-void negate_range(const scalar_t* input, scalar_t* output, int64_t begin, int64_t end) {
+template <typename T>
+void negate_range(const T* input, T* output, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) output[i] = negative(input[i]);
 }
 
@@ -22,8 +22,8 @@ struct Cpu {
 
   explicit Cpu(const Tensor&) {}
 
-  template <typename scalar_t>
-  void neg(const scalar_t* input, scalar_t* output, int64_t count) const {
+  template <typename T>
+  void neg(const T* input, T* output, int64_t count) const {
     constexpr int64_t kElementsPerTask = 32768;  // at::internal::GRAIN_SIZE
     torch::stable::parallel_for(
         0, count, kElementsPerTask,
@@ -37,8 +37,8 @@ struct Gpu : GpuOf {
 
   using GpuOf::GpuOf;
 
-  template <typename scalar_t>
-  void neg(const scalar_t* input, scalar_t* output, int64_t count) const {
+  template <typename T>
+  void neg(const T* input, T* output, int64_t count) const {
     check_launch("aten::neg", launch_neg(input, output, count, stream));
   }
 };
@@ -88,14 +88,13 @@ Tensor eager_neg(const Tensor& input) {
 // [/eager]
 
 // [dispatch]
-// Negates `input` as elements of scalar_t; a complex number is two of them.
-template <typename scalar_t, typename Device>
+// Negates `input` as elements of T; a complex number is two of them.
+template <typename T, typename Device>
 Tensor neg_as(const Tensor& input, int64_t per_element = 1) {
   log_call("aten::neg", Device::kKey, input);
   const Device device(input);
   Tensor output = empty_like("aten::neg", input);
-  device.neg(data_of<scalar_t>(input), mutable_data_of<scalar_t>(output),
-             input.numel() * per_element);
+  device.neg(data_of<const T>(input), data_of<T>(output), input.numel() * per_element);
   return output;
 }
 

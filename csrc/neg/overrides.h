@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "../tensors.h"
 
@@ -30,36 +31,25 @@ inline const bool kLogCalls = is_set("OPBOOK_LOG_CALLS");
 // [/switches]
 
 inline std::string python_name(ScalarType dtype) {
-  switch (dtype) {
-    case ScalarType::Bool:
-      return "bool";
-    case ScalarType::Byte:
-      return "uint8";
-    case ScalarType::Char:
-      return "int8";
-    case ScalarType::Short:
-      return "int16";
-    case ScalarType::Int:
-      return "int32";
-    case ScalarType::Long:
-      return "int64";
-    case ScalarType::Half:
-      return "float16";
-    case ScalarType::BFloat16:
-      return "bfloat16";
-    case ScalarType::Float:
-      return "float32";
-    case ScalarType::Double:
-      return "float64";
-    case ScalarType::ComplexHalf:
-      return "complex32";
-    case ScalarType::ComplexFloat:
-      return "complex64";
-    case ScalarType::ComplexDouble:
-      return "complex128";
-    default:
-      return torch::headeronly::toString(dtype);
+  constexpr std::pair<ScalarType, const char*> kNames[] = {
+      {ScalarType::Bool, "bool"},
+      {ScalarType::Byte, "uint8"},
+      {ScalarType::Char, "int8"},
+      {ScalarType::Short, "int16"},
+      {ScalarType::Int, "int32"},
+      {ScalarType::Long, "int64"},
+      {ScalarType::Half, "float16"},
+      {ScalarType::BFloat16, "bfloat16"},
+      {ScalarType::Float, "float32"},
+      {ScalarType::Double, "float64"},
+      {ScalarType::ComplexHalf, "complex32"},
+      {ScalarType::ComplexFloat, "complex64"},
+      {ScalarType::ComplexDouble, "complex128"},
+  };
+  for (const auto& [known, name] : kNames) {
+    if (known == dtype) return name;
   }
+  return torch::headeronly::toString(dtype);
 }
 
 // One line a call, in one write: lines of several threads do not mix. `by` says who did

@@ -13,15 +13,15 @@ constexpr int kElements = kVectorBytes / sizeof(T);
 
 // The bytes at whose multiples every row of a matrix begins and ends: a power of two,
 // at most kVectorBytes.
-template <typename scalar_t>
-int alignment_of(const scalar_t* matrix, int64_t stride, int64_t rows, int64_t hidden) {
-  const uint64_t steps = (hidden | (rows == 1 ? 0 : stride)) * sizeof(scalar_t);
-  const uint64_t places =
-      reinterpret_cast<std::uintptr_t>(matrix) | steps | kVectorBytes;
-  return static_cast<int>(places & ~(places - 1));
+template <typename T>
+int alignment_of(View<T> matrix, int64_t rows, int64_t hidden) {
+  const uint64_t steps = (hidden | (rows == 1 ? 0 : matrix.stride)) * sizeof(T);
+  const uint64_t bits =
+      reinterpret_cast<std::uintptr_t>(matrix.data) | steps | kVectorBytes;
+  return static_cast<int>(bits & ~(bits - 1));
 }
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // [columns]
 // Cuts a row into vectors where memory has them: at multiples of kVectorBytes. Aligned
@@ -54,10 +54,10 @@ struct Columns {
   // The caller has to know whether the rows beside it are written at the same time, as
   // an in-place operator does.
   template <typename T>
-  __device__ bool may_load_whole(const T* matrix, int64_t row, int64_t rows,
-                                 int64_t stride) const {
-    return kAligned || (row > 0 && row < rows - 1 && stride == count &&
-                        count >= kWidth && is_aligned(matrix + row * stride - shift));
+  __device__ bool may_load_whole(View<const T> matrix, int64_t row,
+                                 int64_t rows) const {
+    return kAligned || (row > 0 && row < rows - 1 && matrix.stride == count &&
+                        count >= kWidth && is_aligned(matrix.row(row) - shift));
   }
 
   // Where vector i of a row is, in any tensor. Its elements outside the row are those
@@ -83,8 +83,8 @@ struct Columns {
       Vector<T, kWidth> vector;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        const Index place = first_of(i) + j;
-        vector.data[j] = is_inside(place) ? row[place] : static_cast<T>(0.0f);
+        const Index column = first_of(i) + j;
+        vector.data[j] = is_inside(column) ? row[column] : static_cast<T>(0.0f);
       }
       return vector;
     }
@@ -145,8 +145,8 @@ struct Columns {
   }
 
   template <typename Index>
-  __device__ bool is_inside(Index place) const {
-    return static_cast<std::make_unsigned_t<Index>>(place) <
+  __device__ bool is_inside(Index column) const {
+    return static_cast<std::make_unsigned_t<Index>>(column) <
            static_cast<std::make_unsigned_t<Index>>(count);
   }
 
@@ -158,6 +158,6 @@ struct Columns {
 };
 // [/columns]
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

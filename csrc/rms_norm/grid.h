@@ -5,7 +5,7 @@
 
 namespace opbook {
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // How many threads a block for `wanted` threads has: whole warps of the widest kind, at
 // most kMaxThreads.
@@ -47,6 +47,6 @@ __device__ inline int64_t row_of_thread() {
   return row_of_block() * blockDim.y + threadIdx.y;
 }
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

@@ -11,7 +11,7 @@
 
 namespace opbook {
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // [early]
 // When each block of a kernel has called this or ended, a next kernel that EarlyLaunch
@@ -31,7 +31,7 @@ __device__ inline void wait_for_kernel_before() {
 }
 // [/early]
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 #if defined(OPBOOK_CLUSTERS)
 

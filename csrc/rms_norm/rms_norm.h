@@ -16,42 +16,54 @@
 namespace opbook {
 
 // [math] the formula, once, for every device
-template <typename acc_t>
-OPBOOK_HOST_DEVICE inline acc_t reciprocal_rms(acc_t mean_square, acc_t eps) {
+template <typename C>
+OPBOOK_HOST_DEVICE inline C reciprocal_rms(C mean_square, C eps) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   // One instruction instead of two subroutines. HIP has rsqrt for double alone.
-  if constexpr (std::is_same_v<acc_t, float>) {
+  if constexpr (std::is_same_v<C, float>) {
     return rsqrtf(mean_square + eps);
   } else {
     return rsqrt(mean_square + eps);
   }
 #else
-  return acc_t(1) / std::sqrt(mean_square + eps);
+  return C(1) / std::sqrt(mean_square + eps);
 #endif
 }
 // The sum that add_rms_norm normalizes, rounded as eager's addition rounds, so that the
 // norm sees what eager's sees.
-template <typename scalar_t>
-OPBOOK_HOST_DEVICE inline scalar_t rounded_sum(scalar_t input, scalar_t residual) {
-  using acc_t = accumulate_t<scalar_t>;
-  return static_cast<scalar_t>(static_cast<acc_t>(input) +
-                               static_cast<acc_t>(residual));
+template <typename T>
+OPBOOK_HOST_DEVICE inline T rounded_sum(T input, T residual) {
+  using C = compute_t<T>;
+  return static_cast<T>(static_cast<C>(input) + static_cast<C>(residual));
 }
 // [/math]
 
 // [launcher]
-// All pointers are device memory, `stream` is a cudaStream_t or hipStream_t. Row i of a
-// matrix begins i * stride elements after the first. `weight` may be null and holds
-// scalar_t or accumulate_t<scalar_t>. Each returns null, or the runtime's words for a
-// launch error.
+// What a call works on: `rows` rows of `hidden` elements. `output` may be `input`. A
+// null `weight` is one everywhere; a null `rrms`, which gets one value for each row, is
+// not wanted. W is T or compute_t<T>.
+template <typename T, typename W>
+struct rms_norm_args {
+  View<const T> input;
+  const W* weight;
+  View<T> output;
+  compute_t<T>* rrms;
+  int64_t rows, hidden;
+  compute_t<T> eps;
+};
 
-// Normalizes `rows` rows of `hidden` elements. `output` may be `input`. `rrms` receives
-// one value a row, unless it is null.
-template <typename scalar_t, typename weight_t>
-const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
-                            const weight_t* weight, scalar_t* output,
-                            int64_t output_stride, accumulate_t<scalar_t>* rrms,
-                            int64_t rows, int64_t hidden, double eps, void* stream);
+// All pointers are device memory, `stream` is a cudaStream_t or hipStream_t. Returns
+// null, or the runtime's words for a launch error.
+template <typename T, typename W>
+const char* launch_rms_norm(const rms_norm_args<T, W>& args, void* stream);
+
+// For add_rms_norm: what is added to the input first, and where the sum goes.
+template <typename T>
+struct Residual {
+  View<const T> rows;
+  View<T> sum;
+};
+struct NoResidual {};
 // [/launcher]
 
 // The types of input and weight that launchers are compiled for.
@@ -63,52 +75,36 @@ const char* launch_rms_norm(const scalar_t* input, int64_t input_stride,
   INSTANTIATE(c10::Half, float);                 \
   INSTANTIATE(c10::BFloat16, float)
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // [operands]
-// Rows of a matrix that begin `stride` elements apart.
-template <typename T>
-struct View {
-  T* data;
-  int64_t stride;
-
-  __device__ T* row(int64_t i) const { return data + i * stride; }
-};
-
-// For add_rms_norm: what is added to the input first, and where the sum goes.
-template <typename scalar_t>
-struct Residual {
-  View<const scalar_t> rows;
-  View<scalar_t> sum;
-};
-struct NoResidual {};
-
 // The size of the matrix, and the constants of the formula.
-template <typename acc_t>
+template <typename C>
 struct Problem {
   int64_t rows, hidden;
-  acc_t inverse_hidden, eps;
+  C inverse_hidden, eps;
 
-  Problem(int64_t rows, int64_t hidden, double eps)
-      : rows(rows),
-        hidden(hidden),
-        inverse_hidden(acc_t(1) / static_cast<acc_t>(hidden)),
-        eps(static_cast<acc_t>(eps)) {}
+  template <typename Args>
+  explicit Problem(const Args& args)
+      : rows(args.rows),
+        hidden(args.hidden),
+        inverse_hidden(C(1) / static_cast<C>(args.hidden)),
+        eps(args.eps) {}
 
-  __device__ acc_t scale(acc_t sum_of_squares) const {
+  __device__ C scale(C sum_of_squares) const {
     return reciprocal_rms(sum_of_squares * inverse_hidden, eps);
   }
 };
 // [/operands]
 
 // [row] what a thread does with one vector of a row
-template <typename scalar_t, int kWidth>
-__device__ inline accumulate_t<scalar_t> squares(Vector<scalar_t, kWidth> x) {
-  using acc_t = accumulate_t<scalar_t>;
-  acc_t sum_of_squares = 0;
+template <typename T, int kWidth>
+__device__ inline compute_t<T> squares(Vector<T, kWidth> x) {
+  using C = compute_t<T>;
+  C sum_of_squares = 0;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    const acc_t value = static_cast<acc_t>(x.data[j]);
+    const C value = static_cast<C>(x.data[j]);
     sum_of_squares += value * value;
   }
   return sum_of_squares;
@@ -126,30 +122,28 @@ __device__ inline Weight ones() {
 // Vector i of the weight, cut as the row is. All rows share the weight, so if the rows
 // are not aligned, its vectors are aligned for few of them, and each element is loaded
 // by itself.
-template <typename Columns, typename weight_t, typename Index>
-__device__ inline auto weight_at(const Columns& columns, const weight_t* weight,
-                                 Index i) {
+template <typename Columns, typename W, typename Index>
+__device__ inline auto weight_at(const Columns& columns, const W* weight, Index i) {
   using Weight = decltype(columns.elements(weight, i));
   return weight != nullptr ? columns.elements(weight, i) : ones<Weight>();
 }
 
-template <typename scalar_t, typename weight_t, int kWidth>
-__device__ inline Vector<scalar_t, kWidth> scaled(Vector<scalar_t, kWidth> x,
-                                                  accumulate_t<scalar_t> scale,
-                                                  Vector<weight_t, kWidth> weight) {
-  using acc_t = accumulate_t<scalar_t>;
-  Vector<scalar_t, kWidth> stored;
+template <typename T, typename W, int kWidth>
+__device__ inline Vector<T, kWidth> scaled(Vector<T, kWidth> x, compute_t<T> scale,
+                                           Vector<W, kWidth> weight) {
+  using C = compute_t<T>;
+  Vector<T, kWidth> stored;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    const acc_t value = static_cast<acc_t>(x.data[j]) * scale;
-    stored.data[j] = static_cast<scalar_t>(value * static_cast<acc_t>(weight.data[j]));
+    const C value = static_cast<C>(x.data[j]) * scale;
+    stored.data[j] = static_cast<T>(value * static_cast<C>(weight.data[j]));
   }
   return stored;
 }
 
-template <typename scalar_t, int kWidth>
-__device__ inline Vector<scalar_t, kWidth> rounded_sums(
-    Vector<scalar_t, kWidth> input, Vector<scalar_t, kWidth> residual) {
+template <typename T, int kWidth>
+__device__ inline Vector<T, kWidth> rounded_sums(Vector<T, kWidth> input,
+                                                 Vector<T, kWidth> residual) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     input.data[j] = rounded_sum(input.data[j], residual.data[j]);
@@ -159,40 +153,44 @@ __device__ inline Vector<scalar_t, kWidth> rounded_sums(
 // [/row]
 
 // [kept]
-// Calls body(k, i) for the kKept vectors of a thread: i is the place of the k-th.
-template <int kKept, typename Body>
-__device__ inline void for_each_kept(int first, int step, int vectors, Body body) {
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    if (first + k * step < vectors) body(k, first + k * step);
-  }
-}
-
-// A thread's share of a row, in registers.
-template <typename scalar_t, typename weight_t, int kKept, int kWidth, bool kAligned>
-struct KeptRow {
-  using acc_t = accumulate_t<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
-  using Weight = Vector<weight_t, kWidth>;
-
+// The vectors of a row that belong to one thread: kKept at most.
+template <int kKept, int kWidth, bool kAligned>
+struct Share {
   Columns<kWidth, kAligned> columns;
-  int first, step, vectors;  // this thread's first vector, how far to its next, the end
-  Packed<Input> inputs[kKept];
-  Packed<Weight> weights[kKept];
+  int first, step,
+      end;  // vectors: the thread's first, from each to its next, the row's
 
-  __device__ KeptRow(int first, int step, Columns<kWidth, kAligned> columns)
+  __device__ Share(int first, int step, Columns<kWidth, kAligned> columns)
       : columns(columns),
         first(first),
         step(step),
-        vectors(static_cast<int>(columns.vectors())) {}
+        end(static_cast<int>(columns.vectors())) {}
 
+  // Calls body(k, i) for each: i is the place of the k-th in the row.
   template <typename Body>
   __device__ void for_each(Body body) const {
-    for_each_kept<kKept>(first, step, vectors, body);
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (first + k * step < end) body(k, first + k * step);
+    }
   }
+};
+
+// The same, in registers.
+template <typename T, typename W, int kKept, int kWidth, bool kAligned>
+struct KeptRow : Share<kKept, kWidth, kAligned> {
+  using C = compute_t<T>;
+  using Input = Vector<T, kWidth>;
+  using Base = Share<kKept, kWidth, kAligned>;
+  using Base::columns, Base::for_each;
+
+  Packed<Input> inputs[kKept];
+  Packed<Vector<W, kWidth>> weights[kKept];
+
+  using Base::Base;
 
   // Vectors that are not whole come last, so that the others are in flight together.
-  __device__ void load(const scalar_t* row, Packed<Input>* loaded, bool whole) const {
+  __device__ void load(const T* row, Packed<Input>* loaded, bool whole) const {
     if (kAligned || whole) {
       for_each([&](int k, int i) { loaded[k] = pack(*columns.at(row, i)); });
       return;
@@ -205,15 +203,15 @@ struct KeptRow {
     });
   }
 
-  __device__ void load_weight(const weight_t* weight) {
+  __device__ void load_weight(const W* weight) {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
-      const int i = first + k * step;
-      if (!kAligned || i < vectors) weights[k] = pack(weight_at(columns, weight, i));
+      const int i = this->first + k * this->step;
+      if (!kAligned || i < this->end) weights[k] = pack(weight_at(columns, weight, i));
     }
   }
 
-  __device__ void add(const scalar_t* residual, scalar_t* sum, bool whole) {
+  __device__ void add(const T* residual, T* sum, bool whole) {
     Packed<Input> residuals[kKept];
     load(residual, residuals, whole);
     for_each([&](int k, int i) {
@@ -223,15 +221,15 @@ struct KeptRow {
     });
   }
 
-  __device__ acc_t sum_of_squares() {
-    acc_t sum = 0;
+  __device__ C sum_of_squares() {
+    C sum = 0;
     for_each([&](int k, int i) {
       sum += squares(columns.only_inside(i, inputs[k].unpack()));
     });
     return sum;
   }
 
-  __device__ void store_scaled(scalar_t* row, acc_t scale) {
+  __device__ void store_scaled(T* row, C scale) {
     for_each([&](int k, int i) {
       columns.store(row, i, scaled(inputs[k].unpack(), scale, weights[k].unpack()));
     });
@@ -258,38 +256,34 @@ constexpr int kNarrowBytes = 4;
 // [/form]
 
 // Whether all vectors of a row may be loaded whole: see Columns.
-template <typename Columns, typename scalar_t, typename Added, typename acc_t>
-__device__ inline bool may_load_whole(const Columns& columns,
-                                      View<const scalar_t> input, const Added& added,
-                                      View<scalar_t> output, int64_t row,
-                                      const Problem<acc_t>& problem) {
-  bool may = input.data != output.data &&
-             columns.may_load_whole(input.data, row, problem.rows, input.stride);
+template <typename Columns, typename T, typename Added, typename C>
+__device__ inline bool may_load_whole(const Columns& columns, View<const T> input,
+                                      const Added& added, View<T> output, int64_t row,
+                                      const Problem<C>& problem) {
+  bool may =
+      input.data != output.data && columns.may_load_whole(input, row, problem.rows);
   if constexpr (!std::is_empty_v<Added>) {
-    const auto& rows = added.rows;
-    may = may && columns.may_load_whole(rows.data, row, problem.rows, rows.stride);
+    may = may && columns.may_load_whole(added.rows, row, problem.rows);
   }
   return may;
 }
 
 // [kernel] the threads of one threadIdx.y normalize one row
-template <typename Form, typename scalar_t, typename weight_t, int kWidth,
-          bool kAligned, typename Added>
+template <typename Form, typename T, typename W, int kWidth, bool kAligned,
+          typename Added>
 __global__ void __launch_bounds__(Form::kThreads)
-    rms_norm_kernel(View<const scalar_t> input, Added added,
-                    const weight_t* __restrict__ weight, View<scalar_t> output,
-                    accumulate_t<scalar_t>* __restrict__ rrms,
-                    Problem<accumulate_t<scalar_t>> problem) {
-  using acc_t = accumulate_t<scalar_t>;
+    rms_norm_kernel(View<const T> input, Added added, const W* __restrict__ weight,
+                    View<T> output, compute_t<T>* __restrict__ rrms,
+                    Problem<compute_t<T>> problem) {
+  using C = compute_t<T>;
 
-  __shared__ acc_t partial[kMaxThreads / kMinWarpSize];
+  __shared__ C partial[kMaxThreads / kMinWarpSize];
   const int64_t row = row_of_thread();
   // Threads past the last row have none of it, but they take part in the sum.
   const bool has_row = row < problem.rows;
   const Columns<kWidth, kAligned> columns(input.row(row), has_row ? problem.hidden : 0);
   const bool whole = may_load_whole(columns, input, added, output, row, problem);
-  KeptRow<scalar_t, weight_t, Form::kKept, kWidth, kAligned> kept(threadIdx.x,
-                                                                  blockDim.x, columns);
+  KeptRow<T, W, Form::kKept, kWidth, kAligned> kept(threadIdx.x, blockDim.x, columns);
   kept.load(input.row(row), kept.inputs, whole);
   // The weight is in flight during the sum, if there are registers for it.
   constexpr bool kWeightFirst = kAligned && std::is_empty_v<Added>;
@@ -297,7 +291,7 @@ __global__ void __launch_bounds__(Form::kThreads)
   if constexpr (!std::is_empty_v<Added>) {
     kept.add(added.rows.row(row), added.sum.row(row), whole);
   }
-  const acc_t scale = problem.scale(sum_of_row(kept.sum_of_squares(), partial));
+  const C scale = problem.scale(sum_of_row(kept.sum_of_squares(), partial));
   if (rrms != nullptr && threadIdx.x == 0 && has_row) rrms[row] = scale;
   if constexpr (!kWeightFirst) kept.load_weight(weight);
   kept.store_scaled(output.row(row), scale);
@@ -305,22 +299,21 @@ __global__ void __launch_bounds__(Form::kThreads)
 // [/kernel]
 
 // [two_passes] a block has a row that does not fit its registers, and reads it twice
-template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
-          typename Added>
+template <typename T, typename W, int kWidth, bool kAligned, typename Added>
 __global__ void __launch_bounds__(kMaxThreads, 1)
-    rms_norm_two_pass_kernel(View<const scalar_t> input, Added added,
-                             const weight_t* __restrict__ weight, View<scalar_t> output,
-                             accumulate_t<scalar_t>* __restrict__ rrms,
-                             Problem<accumulate_t<scalar_t>> problem) {
-  using acc_t = accumulate_t<scalar_t>;
+    rms_norm_two_pass_kernel(View<const T> input, Added added,
+                             const W* __restrict__ weight, View<T> output,
+                             compute_t<T>* __restrict__ rrms,
+                             Problem<compute_t<T>> problem) {
+  using C = compute_t<T>;
 
   const int64_t row = row_of_block();
   if (row >= problem.rows) return;
-  const scalar_t* x = input.row(row);
+  const T* x = input.row(row);
   const Columns<kWidth, kAligned> columns(x, problem.hidden);
   bool whole = may_load_whole(columns, input, added, output, row, problem);
   const int64_t vectors = columns.vectors();
-  acc_t sum_of_squares = 0;
+  C sum_of_squares = 0;
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
     auto read = columns.load(x, i, whole);
     if constexpr (!std::is_empty_v<Added>) {
@@ -329,7 +322,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     }
     sum_of_squares += squares(columns.only_inside(i, read));
   }
-  const acc_t scale = problem.scale(block_sum(sum_of_squares));
+  const C scale = problem.scale(block_sum(sum_of_squares));
   if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
   // Each thread reads again what it has read, or the sums that it wrote, from cache.
   if constexpr (!std::is_empty_v<Added>) x = added.sum.row(row), whole = false;
@@ -349,26 +342,23 @@ constexpr int kFewRowsKept = std::is_empty_v<Added> ? 2 : 1;  // vectors of a th
 // In so short a call, loading the kernel's code takes a part of the time. So these rows
 // have a small kernel of their own: it takes only rows with a weight, and converts
 // every element once.
-template <typename scalar_t, typename weight_t, int kWidth, bool kAligned,
-          typename Added>
+template <typename T, typename W, int kWidth, bool kAligned, typename Added>
 __global__ void __launch_bounds__(kFewRowsThreads, 1)
-    rms_norm_few_rows_kernel(View<const scalar_t> input, Added added,
-                             const weight_t* __restrict__ weight, View<scalar_t> output,
-                             accumulate_t<scalar_t>* __restrict__ rrms,
-                             Problem<accumulate_t<scalar_t>> problem) {
-  using acc_t = accumulate_t<scalar_t>;
-  using Input = Vector<scalar_t, kWidth>;
+    rms_norm_few_rows_kernel(View<const T> input, Added added,
+                             const W* __restrict__ weight, View<T> output,
+                             compute_t<T>* __restrict__ rrms,
+                             Problem<compute_t<T>> problem) {
+  using C = compute_t<T>;
+  using Input = Vector<T, kWidth>;
   constexpr int kKept = kFewRowsKept<Added>;
 
   const int64_t row = blockIdx.x;
   const Columns<kWidth, kAligned> columns(input.row(row), problem.hidden);
-  const auto for_each_vector = [&](auto body) {
-    for_each_kept<kKept>(threadIdx.x, blockDim.x, columns.vectors(), body);
-  };
+  const Share<kKept, kWidth, kAligned> share(threadIdx.x, blockDim.x, columns);
 
-  acc_t x[kKept][kWidth], sum_of_squares = 0;
-  Vector<weight_t, kWidth> weights[kKept];
-  for_each_vector([&](int k, int i) {
+  C x[kKept][kWidth], sum_of_squares = 0;
+  Vector<W, kWidth> weights[kKept];
+  share.for_each([&](int k, int i) {
     Input loaded = columns.elements(input.row(row), i);
     weights[k] = columns.elements(weight, i);
     if constexpr (!std::is_empty_v<Added>) {
@@ -377,19 +367,18 @@ __global__ void __launch_bounds__(kFewRowsThreads, 1)
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      x[k][j] = static_cast<acc_t>(loaded.data[j]);
+      x[k][j] = static_cast<C>(loaded.data[j]);
       sum_of_squares += x[k][j] * x[k][j];
     }
   });
-  const acc_t scale = problem.scale(block_sum(sum_of_squares));
+  const C scale = problem.scale(block_sum(sum_of_squares));
   if (rrms != nullptr && threadIdx.x == 0) rrms[row] = scale;
-  for_each_vector([&](int k, int i) {
+  share.for_each([&](int k, int i) {
     Input stored;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      const acc_t value = x[k][j] * scale;
-      stored.data[j] =
-          static_cast<scalar_t>(value * static_cast<acc_t>(weights[k].data[j]));
+      const C value = x[k][j] * scale;
+      stored.data[j] = static_cast<T>(value * static_cast<C>(weights[k].data[j]));
     }
     columns.store(output.row(row), i, stored);
   });
@@ -400,30 +389,27 @@ __global__ void __launch_bounds__(kFewRowsThreads, 1)
 constexpr int kClusterBlocks = 8;
 constexpr int kClusterThreads = 256;
 constexpr int kClusterKept = 4;
-constexpr int kClusterVectors = kClusterKept * kClusterThreads * kClusterBlocks;
 
 // The weight stays in registers for all rows, and the next row is in flight while the
 // cluster adds up this one. Three blocks a multiprocessor leave 80 registers a thread,
 // two leave 128, for a weight wider than the input.
-template <typename scalar_t, typename weight_t, int kWidth, bool kAligned>
-__global__ void __launch_bounds__(kClusterThreads,
-                                  sizeof(weight_t) > sizeof(scalar_t) ? 2 : 3)
-    rms_norm_cluster_kernel(View<const scalar_t> input,
-                            const weight_t* __restrict__ weight, View<scalar_t> output,
-                            accumulate_t<scalar_t>* __restrict__ rrms,
-                            Problem<accumulate_t<scalar_t>> problem) {
-  using acc_t = accumulate_t<scalar_t>;
+template <typename T, typename W, int kWidth, bool kAligned>
+__global__ void __launch_bounds__(kClusterThreads, sizeof(W) > sizeof(T) ? 2 : 3)
+    rms_norm_cluster_kernel(View<const T> input, const W* __restrict__ weight,
+                            View<T> output, compute_t<T>* __restrict__ rrms,
+                            Problem<compute_t<T>> problem) {
+  using C = compute_t<T>;
 
-  __shared__ RowSum<acc_t, kClusterBlocks> row_sum;
+  __shared__ RowSum<C, kClusterBlocks> row_sum;
   row_sum.start();
   const int first = blockIdx.x % kClusterBlocks * blockDim.x + threadIdx.x;
   const int64_t clusters = gridDim.x / kClusterBlocks;
   int64_t row = blockIdx.x / kClusterBlocks;
   // The launcher sees to it that all rows of a cluster are cut in the same places.
   const Columns<kWidth, kAligned> columns(input.row(row), problem.hidden);
-  KeptRow<scalar_t, weight_t, kClusterKept, kWidth, kAligned> kept(
-      first, kClusterBlocks * blockDim.x, columns);
-  Packed<Vector<scalar_t, kWidth>> next[kClusterKept];
+  KeptRow<T, W, kClusterKept, kWidth, kAligned> kept(first, kClusterBlocks * blockDim.x,
+                                                     columns);
+  Packed<Vector<T, kWidth>> next[kClusterKept];
   const auto may_load_whole = [&](int64_t row) {
     return opbook::may_load_whole(columns, input, NoResidual{}, output, row, problem);
   };
@@ -431,15 +417,15 @@ __global__ void __launch_bounds__(kClusterThreads,
   kept.load(input.row(row), kept.inputs, may_load_whole(row));
   kept.load_weight(weight);
   for (int turn = 0; row < problem.rows; ++turn, row += clusters) {
-    const acc_t sum_of_squares = kept.sum_of_squares();
+    const C sum_of_squares = kept.sum_of_squares();
     const int64_t next_row = row + clusters;
     if (next_row < problem.rows) {
-      const scalar_t* x = input.row(next_row);
+      const T* x = input.row(next_row);
       const bool whole = may_load_whole(next_row);
       // kept.load() would take too many registers here.
       kept.for_each([&](int k, int i) { next[k] = pack(columns.load(x, i, whole)); });
     }
-    const acc_t scale = problem.scale(row_sum.sum(sum_of_squares, turn));
+    const C scale = problem.scale(row_sum.sum(sum_of_squares, turn));
     if (rrms != nullptr && first == 0) rrms[row] = scale;
     kept.store_scaled(output.row(row), scale);
     kept.for_each([&](int k, int) { kept.inputs[k] = next[k]; });
@@ -483,12 +469,12 @@ enum class Path {
 // The first line that fits.
 inline Path path_of(const Call& call) {
   const auto [rows, vectors, narrow, has_weight, adds, has_clusters] = call;
-  const bool threes =
+  const bool three_fit =
       !adds && capacity_of<ThreeVectors>(vectors) < capacity_of<TwoVectors>(vectors);
   // clang-format off
   if (rows <= 256 && vectors <= (adds ? 512 : 1024) && has_weight) return Path::kFewRows;
   if (narrow <= NarrowVectors::kVectors && narrow > 0)             return Path::kNarrow;
-  if (vectors <= 512 && threes)                              return Path::kThreeVectors;
+  if (vectors <= 512 && three_fit)                           return Path::kThreeVectors;
   if (vectors <= 512)                                          return Path::kTwoVectors;
   if (vectors <= 8192 && vectors > 2048 && !adds && has_clusters) return Path::kCluster;
   if (vectors <= 4096)                                        return Path::kFourVectors;
@@ -497,31 +483,45 @@ inline Path path_of(const Call& call) {
 }
 // [/paths]
 
+// `alignment` is the smallest of the matrices'.
+template <bool kAligned, typename T, typename W>
+Call call_of(const rms_norm_args<T, W>& args, int alignment, bool adds) {
+  constexpr int kNarrowWidth = kNarrowBytes / sizeof(T);
+  const bool narrow = !kAligned && kNarrowWidth > 1 && alignment >= kNarrowBytes &&
+                      is_vector_aligned(args.weight);
+  return {.rows = args.rows,
+          .vectors = Columns<kElements<T>, kAligned>::most_vectors(args.hidden),
+          .narrow_vectors = narrow ? args.hidden / kNarrowWidth : 0,
+          .has_weight = args.weight != nullptr,
+          .adds = adds,
+          .has_clusters = false};
+}
+
 // What a call launches, unless its path is a cluster's.
-template <typename scalar_t, typename weight_t, typename Added>
+template <typename T, typename W, typename Added>
 struct Launch {
-  void (*kernel)(View<const scalar_t>, Added, const weight_t*, View<scalar_t>,
-                 accumulate_t<scalar_t>*, Problem<accumulate_t<scalar_t>>);
+  void (*kernel)(View<const T>, Added, const W*, View<T>, compute_t<T>*,
+                 Problem<compute_t<T>>);
   dim3 block;
 };
 
-template <typename scalar_t, typename weight_t, bool kAligned, typename Added>
-Launch<scalar_t, weight_t, Added> launch_of(Path path, const Call& call) {
-  constexpr int kWidth = kElements<scalar_t>;
-  constexpr int kNarrowWidth = kNarrowBytes / sizeof(scalar_t);
-  const auto in_form = [&]<typename Form>(Form) -> Launch<scalar_t, weight_t, Added> {
-    return {rms_norm_kernel<Form, scalar_t, weight_t, kWidth, kAligned, Added>,
+template <typename T, typename W, bool kAligned, typename Added>
+Launch<T, W, Added> launch_of(const Call& call) {
+  const Path path = path_of(call);
+  constexpr int kWidth = kElements<T>;
+  constexpr int kNarrowWidth = kNarrowBytes / sizeof(T);
+  const auto in_form = [&]<typename Form>(Form) -> Launch<T, W, Added> {
+    return {rms_norm_kernel<Form, T, W, kWidth, kAligned, Added>,
             block_of<Form>(call.vectors)};
   };
   if (path == Path::kFewRows) {
-    return {rms_norm_few_rows_kernel<scalar_t, weight_t, kWidth, kAligned, Added>,
+    return {rms_norm_few_rows_kernel<T, W, kWidth, kAligned, Added>,
             dim3(kFewRowsThreads)};
   }
   if constexpr (!kAligned && kNarrowWidth > 1) {
     if (path == Path::kNarrow) {
-      return {
-          rms_norm_kernel<NarrowVectors, scalar_t, weight_t, kNarrowWidth, true, Added>,
-          block_of<NarrowVectors>(call.narrow_vectors)};
+      return {rms_norm_kernel<NarrowVectors, T, W, kNarrowWidth, true, Added>,
+              block_of<NarrowVectors>(call.narrow_vectors)};
     }
   }
   if constexpr (std::is_empty_v<Added>) {  // a residual would not fit the registers
@@ -529,26 +529,9 @@ Launch<scalar_t, weight_t, Added> launch_of(Path path, const Call& call) {
   }
   if (path == Path::kTwoVectors) return in_form(TwoVectors{});
   if (path == Path::kFourVectors) return in_form(FourVectors{});
-  return {rms_norm_two_pass_kernel<scalar_t, weight_t, kWidth, kAligned, Added>,
-          dim3(kMaxThreads)};
+  return {rms_norm_two_pass_kernel<T, W, kWidth, kAligned, Added>, dim3(kMaxThreads)};
 }
 
-// What the launchers of rms_norm and add_rms_norm have to know. `alignment` is the
-// smallest of the matrices'.
-template <typename scalar_t, bool kAligned>
-Call call_of(int64_t rows, int64_t hidden, int alignment, const void* weight, bool adds,
-             bool has_clusters) {
-  constexpr int kNarrowWidth = kNarrowBytes / sizeof(scalar_t);
-  const bool narrow = !kAligned && kNarrowWidth > 1 && alignment >= kNarrowBytes &&
-                      is_vector_aligned(weight);
-  return {rows,
-          Columns<kElements<scalar_t>, kAligned>::most_vectors(hidden),
-          narrow ? hidden / kNarrowWidth : 0,
-          weight != nullptr,
-          adds,
-          has_clusters};
-}
-
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

@@ -5,10 +5,9 @@
 #include <limits>
 #include <optional>
 
-#include "rows.h"
-
 #include "../tensors.h"
 #include "rms_norm_backward.h"
+#include "rows.h"
 
 namespace opbook {
 
@@ -21,91 +20,78 @@ constexpr auto kBackward = "opbook::rms_norm_backward";
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  template <typename scalar_t, typename weight_t>
-  void normalize(const scalar_t* input, int64_t input_stride, const weight_t* weight,
-                 scalar_t* output, int64_t output_stride, accumulate_t<scalar_t>* rrms,
-                 int64_t rows, int64_t hidden, double eps) const {
-    for_each_row(rows, hidden, [&](int64_t row) {
-      const auto scale =
-          rms_norm_row(input + row * input_stride, weight, output + row * output_stride,
-                       hidden, static_cast<accumulate_t<scalar_t>>(eps));
-      if (rrms != nullptr) rrms[row] = scale;
-    });
-  }
-
-  template <typename scalar_t, typename weight_t>
-  void input_gradient(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
-                      int64_t input_stride, const weight_t* weight,
-                      const accumulate_t<scalar_t>* rrms, const scalar_t* added,
-                      scalar_t* grad_input, int64_t rows, int64_t hidden) const {
-    using acc_t = accumulate_t<scalar_t>;
-    for_each_row(rows, hidden, [&](int64_t row) {
-      const scalar_t* dy = grad + row * grad_stride;
-      const scalar_t* x = input + row * input_stride;
-      const auto weighted = [&](int64_t i) {
-        const acc_t value = static_cast<acc_t>(dy[i]);
-        return weight == nullptr ? value : value * static_cast<acc_t>(weight[i]);
-      };
-      const acc_t product = sum_in_strands<acc_t>(
-          hidden, [&](int64_t i) { return weighted(i) * static_cast<acc_t>(x[i]); });
-      const acc_t mean_product = product / static_cast<acc_t>(hidden);
-      for (int64_t i = 0; i < hidden; ++i) {
-        acc_t result = opbook::input_gradient(weighted(i), static_cast<acc_t>(x[i]),
-                                              rrms[row], mean_product);
-        if (added != nullptr) result += static_cast<acc_t>(added[row * hidden + i]);
-        grad_input[row * hidden + i] = static_cast<scalar_t>(result);
-      }
-    });
-  }
-
-  template <typename scalar_t>
-  void sum_products(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
-                    int64_t input_stride, const accumulate_t<scalar_t>* rrms,
-                    accumulate_t<scalar_t>* partial, int64_t rows,
-                    int64_t hidden) const {
-    using acc_t = accumulate_t<scalar_t>;
-    const int64_t count = chunks<scalar_t>(rows, hidden);
-    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t chunk = begin; chunk < end; ++chunk) {
-        acc_t* sums = partial + chunk * hidden;
-        std::fill(sums, sums + hidden, acc_t(0));
-        const int64_t last = first_row(chunk + 1, count, rows);
-        for (int64_t row = first_row(chunk, count, rows); row < last; ++row) {
-          const scalar_t* dy = grad + row * grad_stride;
-          const scalar_t* x = input + row * input_stride;
-          for (int64_t i = 0; i < hidden; ++i) {
-            sums[i] += static_cast<acc_t>(dy[i]) * static_cast<acc_t>(x[i]) * rrms[row];
-          }
-        }
-      }
+  template <typename T, typename W>
+  void normalize(const rms_norm_args<T, W>& args) const {
+    for_each_row(args.rows, args.hidden, [&](int64_t row) {
+      const auto scale = rms_norm_row(args.input.row(row), args.weight,
+                                      args.output.row(row), args.hidden, args.eps);
+      if (args.rrms != nullptr) args.rrms[row] = scale;
     });
   }
 
   // The order of the additions depends on the number of rows, not of threads.
-  template <typename scalar_t>
+  template <typename T>
   int64_t chunks(int64_t rows, int64_t /* hidden */) const {
     return std::min<int64_t>(rows, 128);
   }
 
-  template <typename scalar_t, typename weight_t>
-  void backward(const scalar_t* grad, int64_t grad_stride, const scalar_t* input,
-                int64_t input_stride, const weight_t* weight,
-                const accumulate_t<scalar_t>* rrms, const scalar_t* added,
-                scalar_t* grad_input, accumulate_t<scalar_t>* partial,
-                weight_t* grad_weight, int64_t rows, int64_t hidden) const {
-    if (grad_input != nullptr) {
-      input_gradient(grad, grad_stride, input, input_stride, weight, rrms, added,
-                     grad_input, rows, hidden);
-    }
-    if (grad_weight == nullptr) return;
-    sum_products(grad, grad_stride, input, input_stride, rrms, partial, rows, hidden);
-    const int64_t count = chunks<scalar_t>(rows, hidden);
-    for (int64_t i = 0; i < hidden; ++i) {
+  template <typename T, typename W>
+  void backward(const rms_norm_backward_args<T, W>& args) const {
+    if (args.grad_input != nullptr) compute_grad_input(args);
+    if (args.grad_weight == nullptr) return;
+    const int64_t count = chunks<T>(args.rows, args.hidden);
+    sum_chunks_of_rows(args, count);
+    for (int64_t i = 0; i < args.hidden; ++i) {
       for (int64_t chunk = 1; chunk < count; ++chunk) {
-        partial[i] += partial[chunk * hidden + i];
+        args.partial[i] += args.partial[chunk * args.hidden + i];
       }
-      grad_weight[i] = static_cast<weight_t>(partial[i]);
+      args.grad_weight[i] = static_cast<W>(args.partial[i]);
     }
+  }
+
+ private:
+  template <typename T, typename W>
+  static void compute_grad_input(const rms_norm_backward_args<T, W>& args) {
+    using C = compute_t<T>;
+    const int64_t hidden = args.hidden;
+    for_each_row(args.rows, hidden, [&](int64_t row) {
+      const T *dy = args.grad.row(row), *x = args.input.row(row);
+      const auto weighted = [&](int64_t i) {
+        const C value = static_cast<C>(dy[i]);
+        return args.weight == nullptr ? value : value * static_cast<C>(args.weight[i]);
+      };
+      const C product = sum_in_strands<C>(
+          hidden, [&](int64_t i) { return weighted(i) * static_cast<C>(x[i]); });
+      const C mean_product = product / static_cast<C>(hidden);
+      for (int64_t i = 0; i < hidden; ++i) {
+        const int64_t at = row * hidden + i;
+        C result = input_gradient(weighted(i), static_cast<C>(x[i]), args.rrms[row],
+                                  mean_product);
+        if (args.added != nullptr) result += static_cast<C>(args.added[at]);
+        args.grad_input[at] = static_cast<T>(result);
+      }
+    });
+  }
+
+  // The weight's gradient, summed over the rows of each chunk.
+  template <typename T, typename W>
+  static void sum_chunks_of_rows(const rms_norm_backward_args<T, W>& args,
+                                 int64_t count) {
+    using C = compute_t<T>;
+    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        C* sums = args.partial + chunk * args.hidden;
+        std::fill(sums, sums + args.hidden, C(0));
+        const int64_t last = first_row(chunk + 1, count, args.rows);
+        for (int64_t row = first_row(chunk, count, args.rows); row < last; ++row) {
+          const T *dy = args.grad.row(row), *x = args.input.row(row);
+          const C scale = args.rrms[row];
+          for (int64_t i = 0; i < args.hidden; ++i) {
+            sums[i] += static_cast<C>(dy[i]) * static_cast<C>(x[i]) * scale;
+          }
+        }
+      }
+    });
   }
 };
 
@@ -113,44 +99,39 @@ struct Cpu {
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
-  template <typename... Args>
-  void normalize(Args... args) const {
-    check_launch(kName, launch_rms_norm(args..., stream));
+  template <typename T, typename W>
+  void normalize(const rms_norm_args<T, W>& args) const {
+    check_launch(kName, launch_rms_norm(args, stream));
   }
 
-  template <typename scalar_t>
+  template <typename T>
   int64_t chunks(int64_t rows, int64_t hidden) const {
-    return rms_norm_backward_chunks<scalar_t>(rows, hidden);
+    return rms_norm_backward_chunks<T>(rows, hidden);
   }
 
-  template <typename... Args>
-  void backward(Args... args) const {
-    check_launch(kBackward, launch_rms_norm_backward(args..., stream));
+  template <typename T, typename W>
+  void backward(const rms_norm_backward_args<T, W>& args) const {
+    check_launch(kBackward, launch_rms_norm_backward(args, stream));
   }
 };
 #endif
 
-// Hands the tensors to `device` as typed pointers. `rrms` may be null.
+// Hands viewable tensors to `device`. `rrms` may be null.
 template <typename Device>
-void normalize(const char* op, const Device& device, const Rows& input,
+void normalize(const char* op, const Device& device, const Tensor& input,
                const std::optional<Tensor>& weight, std::optional<double> eps,
-               const Rows& output, const Tensor* rrms) {
-  const int64_t hidden = input.tensor.size(-1);
-  THO_DISPATCH_V2(
-      input.tensor.scalar_type(), kName, AT_WRAP([&] {
-        using acc_t = accumulate_t<scalar_t>;
-        if (input.tensor.numel() == 0) return;
-        with_weight<scalar_t>(op, weight, input.tensor, [&](const auto* weight_data) {
-          device.normalize(
-              data_of<scalar_t>(input.tensor), input.stride, weight_data,
-              mutable_data_of<scalar_t>(output.tensor), output.stride,
-              rrms ? mutable_data_of<acc_t>(*rrms) : nullptr,
-              input.tensor.numel() / hidden, hidden,
-              // Eager's default too: the machine epsilon of the type sums run in.
-              eps.value_or(std::numeric_limits<acc_t>::epsilon()));
-        });
-      }),
-      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+               const Tensor& output, const Tensor* rrms) {
+  if (input.numel() == 0) return;
+  const int64_t hidden = input.size(-1);
+  with_types_of(op, input, weight, [&]<typename T, typename W>(T, const W* weight) {
+    device.normalize(rms_norm_args<T, W>{.input = view_of<const T>(input),
+                                         .weight = weight,
+                                         .output = view_of<T>(output),
+                                         .rrms = data_or_null<T>(rrms),
+                                         .rows = input.numel() / hidden,
+                                         .hidden = hidden,
+                                         .eps = eps_or_default<T>(eps)});
+  });
 }
 
 template <typename Device>
@@ -159,8 +140,7 @@ Tensor rms_norm(const Tensor& input, const std::optional<Tensor>& weight,
   check_input(kName, input, weight);
   const Device device(input);
   const Tensor output = new_empty(kName, input, input.sizes());
-  normalize(kName, device, rows_of(kName, input), weight, eps, {output, input.size(-1)},
-            nullptr);
+  normalize(kName, device, viewable(kName, input), weight, eps, output, nullptr);
   return output;
 }
 
@@ -174,8 +154,7 @@ std::tuple<Tensor, Tensor> rms_norm_forward(const Tensor& input,
   const Device device(input);
   const Tensor output = new_empty(kName, input, input.sizes());
   const Tensor rrms = new_rrms(kName, input);
-  normalize(kName, device, rows_of(kName, input), weight, eps, {output, input.size(-1)},
-            &rrms);
+  normalize(kName, device, viewable(kName, input), weight, eps, output, &rrms);
   return {output, rrms};
 }
 // [/forward]
@@ -184,15 +163,15 @@ void check_backward(const Tensor& grad, const Tensor& input,
                     const std::optional<Tensor>& weight, const Tensor& rrms,
                     const std::optional<Tensor>& added) {
   check_input(kBackward, input, weight);
-  check_like_input(kBackward, "grad", grad, input);
-  if (added) check_like_input(kBackward, "added", *added, input);
+  check_like(kBackward, "grad", grad, input);
+  if (added) check_like(kBackward, "added", *added, input);
   const auto sizes = input.sizes();
   OPBOOK_CHECK(
       rrms.sizes().equals({sizes.data(), sizes.size() - 1}) &&
-          rrms.scalar_type() == accumulate_dtype(input) && rrms.is_contiguous(),
+          rrms.scalar_type() == compute_dtype(input) && rrms.is_contiguous(),
       kBackward, "expected rrms as rms_norm_forward returned it for input of shape ",
       shape_of(input), ", but got shape ", shape_of(rrms), " and ", rrms.scalar_type());
-  check_same_device(kBackward, "rrms", rrms, input);
+  check_device(kBackward, "rrms", rrms, input);
 }
 
 // Gradients of input and weight; one that is not needed is an empty tensor. `added` is
@@ -206,15 +185,15 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
   check_backward(grad, input, weight, rrms, added);
   need_weight = need_weight && weight.has_value();
   const Device device(input);
-  const Rows grads = rows_of(kBackward, grad), inputs = rows_of(kBackward, input);
+  const Tensor grads = viewable(kBackward, grad), inputs = viewable(kBackward, input);
   const auto addend = added ? std::optional(contiguous(kBackward, *added)) : added;
   const int64_t hidden = input.size(-1);
   const int64_t rows = rrms.numel();
-  const auto acc_dtype = accumulate_dtype(input);
+  const auto dtype = compute_dtype(input);
   // The kernels write the weight's gradient in the type that they read the weight in.
   const auto weight_dtype = weight && weight->scalar_type() == input.scalar_type()
                                 ? input.scalar_type()
-                                : acc_dtype;
+                                : dtype;
   const std::array<int64_t, 1> none{0}, columns{hidden};
   const Tensor grad_input =
       new_empty(kBackward, input, need_input ? input.sizes() : Sizes(none));
@@ -223,33 +202,27 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
           ? new_zeros(kBackward, input, columns, weight_dtype)
           : new_empty(kBackward, input, need_weight ? columns : none, weight_dtype);
 
-  const auto scratch = [&](int64_t chunks) {
-    const std::array<int64_t, 2> sizes{chunks, hidden};
-    return new_empty(kBackward, input, sizes, acc_dtype);
-  };
-
-  THO_DISPATCH_V2(
-      input.scalar_type(), kBackward, AT_WRAP([&] {
-        using acc_t = accumulate_t<scalar_t>;
-        if (input.numel() == 0 || !(need_input || need_weight)) return;
-        const Tensor partial =
-            scratch(need_weight ? device.template chunks<scalar_t>(rows, hidden) : 0);
-        with_weight<scalar_t>(kBackward, weight, input, [&](auto* weight_data) {
-          using weight_t =
-              std::remove_const_t<std::remove_pointer_t<decltype(weight_data)>>;
-          device.backward(
-              data_of<scalar_t>(grads.tensor), grads.stride,
-              data_of<scalar_t>(inputs.tensor), inputs.stride, weight_data,
-              data_of<acc_t>(rrms), addend ? data_of<scalar_t>(*addend) : nullptr,
-              need_input ? mutable_data_of<scalar_t>(grad_input) : nullptr,
-              mutable_data_of<acc_t>(partial),
-              need_weight ? mutable_data_of<weight_t>(grad_weight) : nullptr, rows,
-              hidden);
-        });
-      }),
-      AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
-  if (!need_weight) return {grad_input, grad_weight};
-  if (weight->scalar_type() == weight_dtype) return {grad_input, grad_weight};
+  if (input.numel() > 0 && (need_input || need_weight)) {
+    with_types_of(kBackward, input, weight, [&]<typename T, typename W>(T, const W* w) {
+      const int64_t chunks = need_weight ? device.template chunks<T>(rows, hidden) : 0;
+      const std::array<int64_t, 2> sizes{chunks, hidden};
+      const Tensor partial = new_empty(kBackward, input, sizes, dtype);
+      device.backward(rms_norm_backward_args<T, W>{
+          .grad = view_of<const T>(grads),
+          .input = view_of<const T>(inputs),
+          .weight = w,
+          .rrms = data_of<const compute_t<T>>(rrms),
+          .added = addend ? data_of<const T>(*addend) : nullptr,
+          .grad_input = need_input ? data_of<T>(grad_input) : nullptr,
+          .partial = data_of<compute_t<T>>(partial),
+          .grad_weight = need_weight ? data_of<W>(grad_weight) : nullptr,
+          .rows = rows,
+          .hidden = hidden});
+    });
+  }
+  if (!need_weight || weight->scalar_type() == weight_dtype) {
+    return {grad_input, grad_weight};
+  }
   return {grad_input, to(kBackward, grad_weight, weight->scalar_type())};
 }
 
@@ -291,10 +264,10 @@ void rms_norm_in_place(const Tensor& input, const std::optional<Tensor>& weight,
   check_input(kInPlace, input, weight);
   check_writable(input, weight);
   const Device device(input);
-  const Rows rows = rows_of(kInPlace, input);
+  const Tensor rows = viewable(kInPlace, input);
   normalize(kInPlace, device, rows, weight, eps, rows, nullptr);
-  if (rows.tensor.data_ptr() == input.data_ptr()) return;
-  copy_(kInPlace, input, rows.tensor);  // no single stride describes its rows
+  if (rows.data_ptr() == input.data_ptr()) return;
+  copy_(kInPlace, input, rows);  // no single stride describes its rows
 }
 // [/in_place]
 

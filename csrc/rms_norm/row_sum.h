@@ -13,7 +13,7 @@
 
 namespace opbook {
 
-#if defined(OPBOOK_GPU_COMPILER)
+#if defined(OPBOOK_GPU)
 
 // [sum]
 // Where the warps of one threadIdx.y leave their sums.
@@ -94,6 +94,6 @@ struct RowSum {
   // [/cluster]
 };
 
-#endif  // OPBOOK_GPU_COMPILER
+#endif  // OPBOOK_GPU
 
 }  // namespace opbook

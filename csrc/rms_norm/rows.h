@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "../tensors.h"
@@ -14,36 +15,18 @@ namespace opbook {
 inline void check_input(const char* op, const Tensor& input,
                         const std::optional<Tensor>& weight) {
   check_floating(op, input);
-  OPBOOK_CHECK(input.dim() >= 1, op,
-               "expected input to have at least 1 dimension, but got shape ",
-               shape_of(input));
+  check_not_scalar(op, input);
   if (!weight) return;
   OPBOOK_CHECK(weight->dim() == 1 && weight->size(0) == input.size(-1), op,
                "expected weight to have the shape of input's last dimension, [",
                input.size(-1), "], but got ", shape_of(*weight));
-  check_same_device(op, "weight", *weight, input);
+  check_device(op, "weight", *weight, input);
   OPBOOK_CHECK(!is_float8(weight->scalar_type()), op,
                "weight of an 8-bit floating type can't be promoted; got ",
                weight->scalar_type());
 }
 
-inline void check_like_input(const char* op, const char* name, const Tensor& tensor,
-                             const Tensor& input) {
-  OPBOOK_CHECK(tensor.sizes().equals(input.sizes()) &&
-                   tensor.scalar_type() == input.scalar_type(),
-               op, "expected ", name, " with input's shape ", shape_of(input),
-               " and dtype ", input.scalar_type(), ", but got ", shape_of(tensor),
-               " and ", tensor.scalar_type());
-  check_same_device(op, name, tensor, input);
-}
-
 // [rows]
-// A tensor as a matrix: rows of the last dimension, `stride` elements apart.
-struct Rows {
-  Tensor tensor;
-  int64_t stride;
-};
-
 // The distance between rows when all leading dimensions collapse into one.
 inline std::optional<int64_t> row_stride_of(const Tensor& tensor) {
   const auto sizes = tensor.sizes();
@@ -64,46 +47,50 @@ inline std::optional<int64_t> row_stride_of(const Tensor& tensor) {
   return row_stride.value_or(sizes[last]);
 }
 
-inline Rows rows_of(const char* op, const Tensor& tensor) {
-  if (const auto stride = row_stride_of(tensor)) return {tensor, *stride};
-  return {contiguous(op, tensor), tensor.size(-1)};
+// The tensor itself if a View can describe it, or else a copy.
+inline Tensor viewable(const char* op, const Tensor& tensor) {
+  return row_stride_of(tensor) ? tensor : contiguous(op, tensor);
+}
+
+template <typename T>
+View<T> view_of(const Tensor& viewable) {
+  return {data_of<T>(viewable), *row_stride_of(viewable)};
 }
 // [/rows]
 
 // Sixteen partial sums: the compiler keeps them in vector registers, and adding rows in
 // sixteen strands loses less precision than one long chain.
-template <typename acc_t, typename Term>
-acc_t sum_in_strands(int64_t count, const Term& term) {
+template <typename C, typename Term>
+C sum_in_strands(int64_t count, const Term& term) {
   constexpr int kStrands = 16;
-  std::array<acc_t, kStrands> strands{};
+  std::array<C, kStrands> strands{};
   int64_t i = 0;
   for (; i + kStrands <= count; i += kStrands) {
     for (int s = 0; s < kStrands; ++s) strands[s] += term(i + s);
   }
   for (; i < count; ++i) strands[0] += term(i);
-  acc_t sum = 0;
-  for (const acc_t strand : strands) sum += strand;
+  C sum = 0;
+  for (const C strand : strands) sum += strand;
   return sum;
 }
 
-template <typename scalar_t, typename weight_t>
-accumulate_t<scalar_t> rms_norm_row(const scalar_t* input, const weight_t* weight,
-                                    scalar_t* output, int64_t hidden,
-                                    accumulate_t<scalar_t> eps) {
-  using acc_t = accumulate_t<scalar_t>;
-  const acc_t sum_of_squares = sum_in_strands<acc_t>(hidden, [&](int64_t i) {
-    const acc_t value = static_cast<acc_t>(input[i]);
+template <typename T, typename W>
+compute_t<T> rms_norm_row(const T* input, const W* weight, T* output, int64_t hidden,
+                          compute_t<T> eps) {
+  using C = compute_t<T>;
+  const C sum_of_squares = sum_in_strands<C>(hidden, [&](int64_t i) {
+    const C value = static_cast<C>(input[i]);
     return value * value;
   });
-  const acc_t rrms = reciprocal_rms(sum_of_squares / static_cast<acc_t>(hidden), eps);
+  const C rrms = reciprocal_rms(sum_of_squares / static_cast<C>(hidden), eps);
   if (weight == nullptr) {
     for (int64_t i = 0; i < hidden; ++i) {
-      output[i] = static_cast<scalar_t>(static_cast<acc_t>(input[i]) * rrms);
+      output[i] = static_cast<T>(static_cast<C>(input[i]) * rrms);
     }
   } else {
     for (int64_t i = 0; i < hidden; ++i) {
-      const acc_t normalized = static_cast<acc_t>(input[i]) * rrms;
-      output[i] = static_cast<scalar_t>(normalized * static_cast<acc_t>(weight[i]));
+      const C normalized = static_cast<C>(input[i]) * rrms;
+      output[i] = static_cast<T>(normalized * static_cast<C>(weight[i]));
     }
   }
   return rrms;
@@ -119,7 +106,7 @@ void for_each_row(int64_t rows, int64_t hidden, const Body& body) {
   });
 }
 
-inline ScalarType accumulate_dtype(const Tensor& input) {
+inline ScalarType compute_dtype(const Tensor& input) {
   return input.scalar_type() == ScalarType::Double ? ScalarType::Double
                                                    : ScalarType::Float;
 }
@@ -128,24 +115,40 @@ inline ScalarType accumulate_dtype(const Tensor& input) {
 inline Tensor new_rrms(const char* op, const Tensor& input) {
   const auto sizes = input.sizes();
   const Sizes rows(sizes.data(), sizes.size() - 1);
-  const auto dtype = accumulate_dtype(input);
+  const auto dtype = compute_dtype(input);
   return input.numel() == 0  // no kernel runs that would write it
              ? new_zeros(op, input, rows, dtype)
              : new_empty(op, input, rows, dtype);
 }
 
-// Calls `function` with a typed pointer to the weight: null, the input's type, or, for
-// any other dtype, converted to the type that sums run in.
-template <typename scalar_t, typename Function>
-void with_weight(const char* op, const std::optional<Tensor>& weight,
-                 const Tensor& input, const Function& function) {
-  if (!weight) return function(static_cast<const scalar_t*>(nullptr));
-  if (weight->scalar_type() == input.scalar_type()) {
-    const Tensor same = contiguous(op, *weight);
-    return function(data_of<scalar_t>(same));
-  }
-  const Tensor converted = contiguous(op, to(op, *weight, accumulate_dtype(input)));
-  function(data_of<accumulate_t<scalar_t>>(converted));
+// Eager's default for eps too: the machine epsilon of the type to compute in.
+template <typename T>
+compute_t<T> eps_or_default(std::optional<double> eps) {
+  using C = compute_t<T>;
+  return static_cast<C>(eps.value_or(std::numeric_limits<C>::epsilon()));
+}
+
+// Calls `run` with a zero of input's C++ type and a typed pointer to the weight: null,
+// of that type, or, of any other dtype, converted to the type to compute in.
+template <typename Run>
+void with_types_of(const char* op, const Tensor& input,
+                   const std::optional<Tensor>& weight, const Run& run) {
+  with_type_of(op, input, [&](auto zero) {
+    using T = decltype(zero);
+    if (!weight) return run(zero, static_cast<const T*>(nullptr));
+    if (weight->scalar_type() == input.scalar_type()) {
+      const Tensor same = contiguous(op, *weight);
+      return run(zero, data_of<const T>(same));
+    }
+    const Tensor converted = contiguous(op, to(op, *weight, compute_dtype(input)));
+    run(zero, data_of<const compute_t<T>>(converted));
+  });
+}
+
+// Room for one value for each row in the type to compute in, or null.
+template <typename T>
+compute_t<T>* data_or_null(const Tensor* rrms) {
+  return rrms ? data_of<compute_t<T>>(*rrms) : nullptr;
 }
 
 }  // namespace opbook

@@ -16,23 +16,27 @@ namespace opbook {
 
 const char* launch_forward(const T* input, const T* weight, T* output, int64_t rows,
                            int64_t hidden, void* stream) {
-  return launch_rms_norm<T, T>(input, hidden, weight, output, hidden, nullptr, rows,
-                               hidden, 1e-6, stream);
+  const rms_norm_args<T, T> args{
+      {input, hidden}, weight, {output, hidden}, nullptr, rows, hidden, 1e-6f};
+  return launch_rms_norm(args, stream);
 }
 
 const char* launch_add(const T* input, const T* residual, const T* weight, T* output,
                        T* sum, int64_t rows, int64_t hidden, void* stream) {
-  return launch_add_rms_norm<T, T>(input, hidden, residual, hidden, weight, output, sum,
-                                   nullptr, rows, hidden, 1e-6, stream);
+  const rms_norm_args<T, T> args{
+      {input, hidden}, weight, {output, hidden}, nullptr, rows, hidden, 1e-6f};
+  const Residual<T> added{{residual, hidden}, {sum, hidden}};
+  return launch_add_rms_norm(args, added, stream);
 }
 
 const char* launch_backward(const T* grad, const T* input, const T* weight,
                             const float* rrms, T* grad_input, float* partial,
                             T* grad_weight, int64_t rows, int64_t hidden,
                             void* stream) {
-  return launch_rms_norm_backward<T, T>(grad, hidden, input, hidden, weight, rrms,
-                                        nullptr, grad_input, partial, grad_weight, rows,
-                                        hidden, stream);
+  const rms_norm_backward_args<T, T> args{
+      {grad, hidden}, {input, hidden}, weight,      rrms, nullptr,
+      grad_input,     partial,         grad_weight, rows, hidden};
+  return launch_rms_norm_backward(args, stream);
 }
 
 }  // namespace opbook

@@ -41,7 +41,7 @@ VARIANTS = {
         (f"{FORWARD}.h", "kAligned && std::is_empty_v<Added>;", "false;")
     ],
     "three vectors a thread": [
-        (f"{FORWARD}.h", "if (vectors <= 512 && threes)", "if (false)")
+        (f"{FORWARD}.h", "if (vectors <= 512 && three_fit)", "if (false)")
     ],
     "narrow vectors": [
         (f"{FORWARD}.h", "if (narrow <= NarrowVectors::kVectors", "if (false")

@@ -16,15 +16,14 @@ void check(const Tensor& input, double cap) {
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
-  template <typename scalar_t>
-  void softcap(const scalar_t* input, scalar_t* output, int64_t count,
-               double cap) const {
+  template <typename T>
+  void softcap(const T* input, T* output, int64_t count, double cap) const {
     for_each(count, [=](int64_t i) { output[i] = softcap_value(input[i], cap); });
   }
 
-  template <typename scalar_t>
-  void softcap_backward(const scalar_t* grad, const scalar_t* input, scalar_t* output,
-                        int64_t count, double cap) const {
+  template <typename T>
+  void softcap_backward(const T* grad, const T* input, T* output, int64_t count,
+                        double cap) const {
     for_each(count,
              [=](int64_t i) { output[i] = softcap_gradient(grad[i], input[i], cap); });
   }
@@ -62,21 +61,18 @@ Tensor softcap(const Tensor& input, double cap) {
   const Device device(input);
   const Tensor from = contiguous(kName, input);
   const Tensor output = new_empty(kName, input, input.sizes());
-  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
-                    if (output.numel() == 0)
-                      return;  // a grid of no blocks cannot be launched
-                    device.softcap(data_of<scalar_t>(from),
-                                   mutable_data_of<scalar_t>(output), output.numel(),
-                                   cap);
-                  }),
-                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  if (output.numel() == 0) return output;  // a grid of no blocks cannot be launched
+  with_type_of(kName, input, [&](auto zero) {
+    using T = decltype(zero);
+    device.softcap(data_of<const T>(from), data_of<T>(output), output.numel(), cap);
+  });
   return output;
 }
 
 template <typename Device>
 Tensor softcap_backward(const Tensor& grad, const Tensor& input, double cap) {
   check(input, cap);
-  check_same_device(kName, "grad", grad, input);
+  check_device(kName, "grad", grad, input);
   OPBOOK_CHECK(
       grad.sizes().equals(input.sizes()) && grad.scalar_type() == input.scalar_type(),
       kName, "expected grad of input's shape and dtype, ", shape_of(input), " and ",
@@ -84,13 +80,12 @@ Tensor softcap_backward(const Tensor& grad, const Tensor& input, double cap) {
   const Device device(input);
   const Tensor of_output = contiguous(kName, grad), from = contiguous(kName, input);
   const Tensor output = new_empty(kName, input, input.sizes());
-  THO_DISPATCH_V2(input.scalar_type(), kName, AT_WRAP([&] {
-                    if (output.numel() == 0) return;
-                    device.softcap_backward(
-                        data_of<scalar_t>(of_output), data_of<scalar_t>(from),
-                        mutable_data_of<scalar_t>(output), output.numel(), cap);
-                  }),
-                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  if (output.numel() == 0) return output;
+  with_type_of(kName, input, [&](auto zero) {
+    using T = decltype(zero);
+    device.softcap_backward(data_of<const T>(of_output), data_of<const T>(from),
+                            data_of<T>(output), output.numel(), cap);
+  });
   return output;
 }
 

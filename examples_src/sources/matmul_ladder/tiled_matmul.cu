@@ -39,7 +39,7 @@ const char* launch_tiled_matmul(const c10::BFloat16* left, const c10::BFloat16* 
                                 int64_t columns, void* stream) {
   const dim3 tiles((columns + kTile - 1) / kTile, (rows + kTile - 1) / kTile);
   const dim3 threads(kTile, kTile);
-  tiled_matmul<<<tiles, threads, 0, static_cast<gpuStream_t>(stream)>>>(
+  tiled_matmul<<<tiles, threads, 0, static_cast<cudaStream_t>(stream)>>>(
       left, right, output, rows, inner, columns);
   return launch_error();
 }

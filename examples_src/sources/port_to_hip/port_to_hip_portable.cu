@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 }
 
 const char* row_sum(const c10::BFloat16* input, float* output, int rows,
-                    int64_t columns, gpuStream_t stream) {
+                    int64_t columns, cudaStream_t stream) {
   row_sum_kernel<<<rows, 256, 0, stream>>>(input, output, columns);
   return launch_error();
 }

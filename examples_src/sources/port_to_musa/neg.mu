@@ -2,14 +2,14 @@
 
 // [names] What portable.h takes from CUDA or HIP, taken from MUSA.
 #include <musa_runtime.h>
-#define OPBOOK_GPU_COMPILER 1
-using gpuStream_t = musaStream_t;
-#define gpuDeviceGetAttribute musaDeviceGetAttribute
-#define gpuDeviceMultiprocessorCount musaDevAttrMultiProcessorCount
-#define gpuGetDevice musaGetDevice
-#define gpuGetLastError musaGetLastError
-#define gpuGetErrorString musaGetErrorString
-#define gpuSuccess musaSuccess
+#define OPBOOK_GPU 1
+using cudaStream_t = musaStream_t;
+#define cudaDeviceGetAttribute musaDeviceGetAttribute
+#define cudaDevAttrMultiProcessorCount musaDevAttrMultiProcessorCount
+#define cudaGetDevice musaGetDevice
+#define cudaGetLastError musaGetLastError
+#define cudaGetErrorString musaGetErrorString
+#define cudaSuccess musaSuccess
 
 #include "neg/neg.cu"
 // [/names]
