@@ -2,7 +2,7 @@
 
 Step 1 is starter/first. From step 2 on, docs/guide/steps.toml says which files and
 which regions of starter/cpp there are; step 7 has all. Step 8 is what readers copy, and
-the emulator of a GPU.
+what part II runs beside it.
 A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comments.
 """
 
@@ -18,8 +18,13 @@ from .files import PROJECTS, ROOT, load, sha256, write_json, write_text
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
 WHOLE, LAST = 7, 8
-EMULATOR = [ROOT / "tests" / name for name in ("emulated.py", "gpu_emulator.h")]
-EMULATOR += [ROOT / "tests" / "gpu_emulator.cpp", ROOT / "LICENSE"]
+BESIDE = {  # a kernel, and the emulator of a GPU that runs it
+    "plain/plain_softmax_lse.cu": "examples_src/sources/plain_kernel/plain_softmax_lse.cu",
+    "plain/emulated.py": "tests/emulated.py",
+    "plain/gpu_emulator.h": "tests/gpu_emulator.h",
+    "plain/gpu_emulator.cpp": "tests/gpu_emulator.cpp",
+    "plain/LICENSE": "LICENSE",
+}
 
 _MARK = re.compile(r"(?://|#) \[(/?)(\w+)(/?)\]")
 _CLOSES = re.compile(r"\s*(\}|(//|#) \[/)")
@@ -48,9 +53,8 @@ def state(step: int) -> dict[str, File]:
     texts = {path.as_posix(): text for path, text in read.items()}
     if step == LAST:
         texts = {n: text for n, text in texts.items() if not n.startswith("first/")}
-        for path in EMULATOR:
-            originals[f"emulator/{path.name}"] = path
-            texts[f"emulator/{path.name}"] = path.read_text(encoding="utf-8")
+        originals |= {name: ROOT / original for name, original in BESIDE.items()}
+        texts |= {name: (ROOT / path).read_text() for name, path in BESIDE.items()}
     comes_in = dict.fromkeys(texts, 1), {}
     if folder == STARTER / "cpp":
         comes_in = _comes_in(texts)

@@ -1,8 +1,18 @@
 // softmax_lse by its plainest kernel: each thread computes a row. nvcc and HIP's clang
-// compile this file, and emulator/emulated.py runs it on the CPU. All is contiguous.
+// compile this file, and emulated.py runs it on the CPU. All tensors are contiguous.
+#include <torch/headeronly/util/BFloat16.h>
+
+#include <cmath>
+#include <cstdint>
 #include <limits>
 
-#include "../cpp/csrc/portable.h"
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define cudaStream_t hipStream_t
+#define cudaGetLastError hipGetLastError
+#define cudaGetErrorString hipGetErrorString
+#define cudaSuccess hipSuccess
+#endif
 
 namespace plain {
 
