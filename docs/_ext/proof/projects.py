@@ -18,13 +18,13 @@ from .files import PROJECTS, ROOT, load, sha256, write_json, write_text
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
 WHOLE, LAST = 7, 8
-BESIDE = {  # a kernel, and the emulator of a GPU that runs it
-    "plain/plain_softmax_lse.cu": "examples_src/sources/plain_kernel/plain_softmax_lse.cu",
-    "plain/emulated.py": "tests/emulated.py",
-    "plain/gpu_emulator.h": "tests/gpu_emulator.h",
-    "plain/gpu_emulator.cpp": "tests/gpu_emulator.cpp",
-    "plain/LICENSE": "LICENSE",
-}
+BESIDE = (  # in plain/: a kernel, and the emulator of a GPU that runs it
+    "examples_src/sources/plain_kernel/plain_softmax_lse.cu",
+    "tests/emulated.py",
+    "tests/gpu_emulator.h",
+    "tests/gpu_emulator.cpp",
+    "LICENSE",
+)
 
 _MARK = re.compile(r"(?://|#) \[(/?)(\w+)(/?)\]")
 _CLOSES = re.compile(r"\s*(\}|(//|#) \[/)")
@@ -53,8 +53,9 @@ def state(step: int) -> dict[str, File]:
     texts = {path.as_posix(): text for path, text in read.items()}
     if step == LAST:
         texts = {n: text for n, text in texts.items() if not n.startswith("first/")}
-        originals |= {name: ROOT / original for name, original in BESIDE.items()}
-        texts |= {name: (ROOT / path).read_text() for name, path in BESIDE.items()}
+        beside = {f"plain/{Path(name).name}": ROOT / name for name in BESIDE}
+        originals |= beside
+        texts |= {name: path.read_text("utf-8") for name, path in beside.items()}
     comes_in = dict.fromkeys(texts, 1), {}
     if folder == STARTER / "cpp":
         comes_in = _comes_in(texts)
