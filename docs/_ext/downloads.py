@@ -20,7 +20,7 @@ from proof.evidence import store
 from proof.files import ROOT, relative
 
 REPOSITORY = "opbook-repository.zip"
-INSTALL = "reduction/index"  # the page that says how
+INSTALL = "production/index"  # the page that says how
 SHOWN = ("file", "recorded")  # claims of blocks that the page itself does not run
 # What is made in a folder that git does not know, and belongs to nobody else.
 _MADE = re.compile(

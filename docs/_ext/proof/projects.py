@@ -1,7 +1,8 @@
 """The starter at each step of the guide, and the folder in which a page runs it.
 
 Step 1 is starter/first. From step 2 on, docs/guide/steps.toml says which files and
-which regions of starter/cpp there are; step 7 has all. Step 8 is what readers copy.
+which regions of starter/cpp there are; step 7 has all. Step 8 is what readers copy, and
+what part II runs beside it.
 A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comments.
 """
 
@@ -17,6 +18,13 @@ from .files import PROJECTS, ROOT, load, sha256, write_json, write_text
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
 WHOLE, LAST = 7, 8
+BESIDE = (  # in plain/: a kernel, and the emulator of a GPU that runs it
+    "examples_src/sources/plain_kernel/plain_softmax_lse.cu",
+    "tests/emulated.py",
+    "tests/gpu_emulator.h",
+    "tests/gpu_emulator.cpp",
+    "LICENSE",
+)
 
 _MARK = re.compile(r"(?://|#) \[(/?)(\w+)(/?)\]")
 _CLOSES = re.compile(r"\s*(\}|(//|#) \[/)")
@@ -41,9 +49,13 @@ def state(step: int) -> dict[str, File]:
         raise ValueError(f"there is no step {step}: the guide has 1 to {LAST}")
     folder = {1: STARTER / "first", LAST: STARTER}.get(step, STARTER / "cpp")
     read = load(STARTER / "new.py").read(folder)
+    originals = {path.as_posix(): folder / path for path in read}
     texts = {path.as_posix(): text for path, text in read.items()}
     if step == LAST:
         texts = {n: text for n, text in texts.items() if not n.startswith("first/")}
+        beside = {f"plain/{Path(name).name}": ROOT / name for name in BESIDE}
+        originals |= beside
+        texts |= {name: path.read_text("utf-8") for name, path in beside.items()}
     comes_in = dict.fromkeys(texts, 1), {}
     if folder == STARTER / "cpp":
         comes_in = _comes_in(texts)
@@ -56,7 +68,7 @@ def state(step: int) -> dict[str, File]:
             if of_region:  # the others are whole
                 kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
             text = "".join(lines[number - 1] for number in kept)
-            original = (folder / name).relative_to(ROOT).as_posix()
+            original = originals[name].relative_to(ROOT).as_posix()
             made[name] = File(original, text, tuple(kept))
     return made
 
