@@ -86,7 +86,7 @@ __device__ float reduce(float value, Merge merge) {
 
 // [block]
 template <bool kShuffles, typename Args>
-__global__ void __launch_bounds__(kThreads, 4) block_a_row(Args args) {
+__global__ void __launch_bounds__(kThreads) block_a_row(Args args) {
   const int64_t row = blockIdx.x;
   const Share share = {threadIdx.x, args.columns, kThreads};
   const float largest = reduce<kShuffles>(largest_of(args, row, share), Larger());

@@ -204,7 +204,8 @@ def report(library: ctypes.CDLL, rows: int, columns: int, dtype: torch.dtype) ->
     copy, nothing = median(times.pop("copy")), alone[NOTHING]
     found = {}
     for key, taken in times.items():
-        found[key] = {"median": median(taken), "p95": quantiles(taken, n=20)[-1]}
+        found[key] = {"name": f"{key} {NAMES[key]}" if key in NAMES else key}
+        found[key] |= {"median": median(taken), "p95": quantiles(taken, n=20)[-1]}
         found[key] |= {"share": copy / median(taken), "error": errors[key]}
     for version, at_once in ours.rows_at_once.items():
         guess = predicted(copy, nothing, alone[version], rows / at_once)
@@ -212,7 +213,7 @@ def report(library: ctypes.CDLL, rows: int, columns: int, dtype: torch.dtype) ->
         found[version] |= {"predicted": guess}
     case = {"rows": rows, "columns": columns, "dtype": str(dtype).split(".")[1]}
     case |= {"megabytes": 2 * scores.nbytes / 1e6, "copy": copy, "nothing": nothing}
-    case |= {"versions": found}
+    case |= {"versions": [*found.values()]}
     show(case)
     return case
 
@@ -225,13 +226,12 @@ def show(case: dict) -> None:
     print(f", {bandwidth:.0f} GB/s; empty kernel {case['nothing']:.1f} us")
     for heads in zip(*COLUMNS, strict=True):
         print(f"{'':20}" + "".join(f"{head:>10}" for head in heads))
-    for key, row in case["versions"].items():
-        name = f"{key} {NAMES[key]}" if key in NAMES else key
+    for row in case["versions"]:
         cells = (
             f"{row[column]:{how}}" if column in row else f"{'':10}"
             for column, how in COLUMNS.values()
         )
-        print(f"{name:20}{''.join(cells)}")
+        print(f"{row['name']:20}{''.join(cells)}")
 
 
 def measure() -> None:
