@@ -24,7 +24,7 @@ __device__ float largest_of(const Args& args, int64_t row, Share share) {
   for (int64_t c = share.begin; c < share.end; c += share.step) {
     largest = std::fmax(largest, args.template load<1>(score, kept, c).values[0]);
   }
-  return largest;
+  return std::fmin(largest, std::numeric_limits<float>::max());  // not infinite
 }
 
 template <typename Args>
