@@ -62,7 +62,6 @@ VARIES = {
         "torch==2.10.0",
     ),
     "production/draw_random_numbers": ("for p in (0.0, 0.1",),  # random numbers
-    "reduction/5_make_it_fast": ("benchmarks/gpu/speed.py",),  # times
     "reference/schema_language": ("infer_schema(resize",),  # a line of torch's log
     # Jupyter shows an exit with status 0.
     "reference/support_matrix": ("pytest.main(",),

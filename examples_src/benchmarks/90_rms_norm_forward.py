@@ -110,8 +110,7 @@ charts.behind_table(h200, *EVERY)
 # it wrote has reached memory, because the cache holds the rest. By the clean clock that
 # rest costs nothing, so a call that leaves more of its results in the cache than the
 # copy does can pass the line. By the dirty clock a call pays for the rest of the call
-# before. Where its results are larger than the cache, ``opbook`` asks the cache to keep
-# them, and :doc:`/reduction/5_make_it_fast` times the operator that comes next, too.
+# before.
 #
 # The same shapes by the dirty clock, beside the fastest copy by the clean clock:
 

@@ -1,241 +1,233 @@
-// RMSNorm of bf16 rows, from the naive kernel to one that keeps up with a copy, one
-// change at a time. nvcc and HIP's clang compile this file, and tests/emulated.py runs
-// it on the CPU. Rows are contiguous; a row has up to 16384 elements, a multiple of 8.
-#include "../plain_kernel/block_sum.h"
+// softmax_lse, from a plain kernel to the one that the starter ships, one change at a
+// time, and a version beyond it. The headers are those of a project of the kind `rows`;
+// nvcc and HIP's clang compile this file, and tests/emulated.py runs it on the CPU.
+#include <algorithm>
 
-namespace fast {
+#include "softmax_lse.h"
 
-using namespace plain;
-using bf16 = c10::BFloat16;
+namespace starter {
 
-constexpr int kRowsABlock = 128;  // of the first version, whose threads have a row each
-constexpr int kThreads = 512;     // that share a row, until version 6
-constexpr int kVectors = 4;       // of a thread, from version 6 on
-constexpr int kWidth = kVectorBytes / sizeof(bf16);
-#if defined(__HIP__)
-constexpr int kWidestWarp = 64;  // host code knows no chip
-#else
-constexpr int kWidestWarp = 32;
-#endif
-constexpr int kMaxHidden = kThreads * kVectors * kWidth;
-
-__device__ inline float reciprocal_rms(float sum_of_squares, int hidden, float eps) {
-  return 1 / std::sqrt(sum_of_squares / hidden + eps);
-}
+constexpr int kRowsABlock = 128;     // of version 1, whose threads have a row each
+constexpr int kThreads = kMaxBlock;  // that share a row in versions 2 to 5
+constexpr int kReads = 4;            // of a thread, in the later versions
 
 // What every launch costs: a kernel that does nothing.
-__global__ void nothing(const bf16*, const bf16*, bf16*, int64_t, int, float) {}
+template <typename Args>
+__global__ void nothing(Args) {}
 
-// [thread]
-__global__ void thread_a_row(const bf16* __restrict__ x, const bf16* __restrict__ w,
-                             bf16* __restrict__ y, int64_t rows, int hidden,
-                             float eps) {
-  const int64_t row = threadIdx.x + static_cast<int64_t>(kRowsABlock) * blockIdx.x;
-  if (row >= rows) return;
-  x += row * hidden;
-  y += row * hidden;
-  float sum = 0;
-  for (int i = 0; i < hidden; ++i) {
-    const float value = x[i];
-    sum += value * value;
+// [passes]
+template <typename Args>
+__device__ float largest_of(const Args& args, int64_t row, Share share) {
+  const auto* score = args.scores.at(row);
+  const bool* kept = args.mask.at(row);
+  float largest = std::numeric_limits<float>::lowest();
+  for (int64_t c = share.begin; c < share.end; c += share.step) {
+    largest = std::fmax(largest, args.template load<1>(score, kept, c).values[0]);
   }
-  const float scale = reciprocal_rms(sum, hidden, eps);
-  for (int i = 0; i < hidden; ++i) y[i] = x[i] * scale * w[i];
+  return std::fmin(largest, std::numeric_limits<float>::max());  // not infinite
 }
-// [/thread]
 
-// [tree]
-// Every thread gets the sum over the block: half of the threads add, then a quarter...
-__device__ inline float tree_sum(float value) {
-  __shared__ float sums[kThreads];
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  for (int adding = kThreads / 2; adding > 0; adding /= 2) {
-    if (threadIdx.x < adding) sums[threadIdx.x] += sums[threadIdx.x + adding];
-    __syncthreads();
-  }
-  return sums[0];
-}
-// [/tree]
-
-// [block]
-template <bool kShuffles>
-__global__ void block_a_row(const bf16* __restrict__ x, const bf16* __restrict__ w,
-                            bf16* __restrict__ y, int64_t rows, int hidden, float eps) {
-  x += static_cast<int64_t>(blockIdx.x) * hidden;
-  y += static_cast<int64_t>(blockIdx.x) * hidden;
+template <typename Args>
+__device__ float sum_of(const Args& args, int64_t row, Share share, float largest) {
+  const auto* score = args.scores.at(row);
+  const bool* kept = args.mask.at(row);
   float sum = 0;
-  for (int i = threadIdx.x; i < hidden; i += kThreads) {
-    const float value = x[i];
-    sum += value * value;
-  }
-  sum = kShuffles ? block_sum(sum) : tree_sum(sum);
-  const float scale = reciprocal_rms(sum, hidden, eps);
-  for (int i = threadIdx.x; i < hidden; i += kThreads) y[i] = x[i] * scale * w[i];
-}
-// [/block]
-
-using Vector8 = Vector<bf16, kWidth>;  // 16 bytes: one load, one store
-
-__device__ inline float squares(Vector8 x) {
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    const float value = x.data[j];
-    sum += value * value;
+  for (int64_t c = share.begin; c < share.end; c += share.step) {
+    sum += fast_exp(args.template load<1>(score, kept, c).values[0] - largest);
   }
   return sum;
 }
+// [/passes]
 
-__device__ inline Vector8 scaled(Vector8 x, float scale, Vector8 w) {
-  Vector8 y;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) y.data[j] = x.data[j] * scale * w.data[j];
-  return y;
+// [thread]
+template <typename Args>
+__global__ void thread_a_row(Args args) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  if (row >= args.rows) return;
+  const Share all = {0, args.columns, 1};
+  const float largest = largest_of(args, row, all);
+  const float sum = sum_of(args, row, all, largest);
+  args.template write<1>(row, all, {largest, sum});
 }
+// [/thread]
 
-// [wide]
-// Unrolled further, it takes registers, and one block less is resident.
-__global__ void __launch_bounds__(kThreads)
-    wide_loads(const bf16* __restrict__ x, const bf16* __restrict__ w,
-               bf16* __restrict__ y, int64_t rows, int hidden, float eps) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
-  const auto* x_row = reinterpret_cast<const Vector8*>(x + row);
-  const auto* weight = reinterpret_cast<const Vector8*>(w);
-  auto* y_row = reinterpret_cast<Vector8*>(y + row);
-  const int vectors = hidden / kWidth;
-  float sum = 0;
-#pragma unroll 2
-  for (int i = threadIdx.x; i < vectors; i += kThreads) sum += squares(x_row[i]);
-  const float scale = reciprocal_rms(block_sum(sum), hidden, eps);
-#pragma unroll 2
-  for (int i = threadIdx.x; i < vectors; i += kThreads) {
-    y_row[i] = scaled(x_row[i], scale, weight[i]);
+struct Larger {
+  __device__ float operator()(float a, float b) const { return std::fmax(a, b); }
+};
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+// [tree]
+// Every thread gets the values of all merged: half of the threads merge two each, then
+// a quarter...
+template <typename Merge>
+__device__ float reduce_tree(float value, Merge merge) {
+  __shared__ float values[kThreads];
+  __syncthreads();  // a call before this one may still be reading
+  values[threadIdx.x] = value;
+  __syncthreads();
+  for (unsigned merging = kThreads / 2; merging > 0; merging /= 2) {
+    if (threadIdx.x < merging) {
+      values[threadIdx.x] = merge(values[threadIdx.x], values[threadIdx.x + merging]);
+    }
+    __syncthreads();
   }
+  return values[0];
 }
-// [/wide]
+// [/tree]
 
-// [hint]
-// Stores 16 bytes. If kKeep, NVIDIA's L2 cache gives them up last.
-template <bool kKeep>
-__device__ inline void write(Vector8* to, Vector8 vector) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  if constexpr (kKeep) {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    uint32_t word[4];
-    __builtin_memcpy(word, &vector, sizeof(vector));
-    asm volatile(
-        "st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
-        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]), "l"(policy)
-        : "memory");
-    return;
-  }
-#endif
-  *to = vector;
+template <bool kShuffles, typename Merge>
+__device__ float reduce(float value, Merge merge) {
+  if constexpr (kShuffles) return reduce_row(value, merge);
+  return reduce_tree(value, merge);
 }
-// [/hint]
+
+// [block]
+template <bool kShuffles, typename Args>
+__global__ void __launch_bounds__(kThreads) block_a_row(Args args) {
+  const int64_t row = blockIdx.x;
+  const Share share = {threadIdx.x, args.columns, kThreads};
+  const float largest = reduce<kShuffles>(largest_of(args, row, share), Larger());
+  const float sum = reduce<kShuffles>(sum_of(args, row, share, largest), Add());
+  args.template write<1>(row, share, {largest, sum});
+}
+// [/block]
 
 // [registers]
-// A thread has kKept vectors, a block apart, and a block's threads have the whole row.
-// kKeepResults is the last step.
-template <int kKept, bool kKeepResults>
-__global__ void __launch_bounds__(kThreads)
-    row_in_registers(const bf16* __restrict__ x, const bf16* __restrict__ w,
-                     bf16* __restrict__ y, int64_t rows, int hidden, float eps) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
-  const auto* x_row = reinterpret_cast<const Vector8*>(x + row);
-  const auto* weight = reinterpret_cast<const Vector8*>(w);
-  auto* y_row = reinterpret_cast<Vector8*>(y + row);
-  const int vectors = hidden / kWidth;
-
-  Vector8 kept[kKept];
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {  // all loads are on their way before the first sum
-    const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) kept[k] = x_row[i];
+// As row_kernel, but a thread keeps what it reads, and computes each exponential once:
+// from the largest of its own scores, and corrected at the end.
+template <int N, typename Args>
+__global__ void __launch_bounds__(kMaxBlock) row_in_registers(Args args) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.y} + threadIdx.y;
+  const int64_t end = row < args.rows ? args.columns : 0;
+  const auto* score = args.scores.at(row);
+  const bool* mask = args.mask.at(row);
+  constexpr float kLeast = std::numeric_limits<float>::lowest();
+  Together<float, N> kept[kReads];
+#pragma unroll  // all loads are in flight before the first is used
+  for (int k = 0; k < kReads; ++k) {
+    const int64_t c = (threadIdx.x + int64_t{k} * blockDim.x) * N;
+    if (c < end) kept[k] = args.template load<N>(score, mask, c);
   }
-  float sum = 0;
+  typename Args::State own = {kLeast, 0};
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    if (threadIdx.x + k * blockDim.x < vectors) sum += squares(kept[k]);
+  for (int k = 0; k < kReads; ++k) {
+    if ((threadIdx.x + int64_t{k} * blockDim.x) * N >= end) continue;
+    for (const float x : kept[k].values) own.largest = std::fmax(own.largest, x);
   }
-  const float scale = reciprocal_rms(block_sum(sum), hidden, eps);
+  if (own.largest > -kLeast) own.largest = -kLeast;  // infinite
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) write<kKeepResults>(y_row + i, scaled(kept[k], scale, weight[i]));
+  for (int k = 0; k < kReads; ++k) {
+    if ((threadIdx.x + int64_t{k} * blockDim.x) * N >= end) continue;
+    for (float& x : kept[k].values) {
+      x = fast_exp(x - own.largest);
+      own.sum += x;
+    }
   }
+  const auto all = reduce_row(own, Args::merge);
+  const float once = all.sum == 0 ? 0 : (1 + (all.sum - all.sum)) / all.sum;
+  const float factor = once * fast_exp(own.largest - all.largest);
+#pragma unroll
+  for (int k = 0; k < kReads; ++k) {
+    const int64_t c = (threadIdx.x + int64_t{k} * blockDim.x) * N;
+    if (c >= end) continue;
+    for (float& x : kept[k].values) x *= factor;
+    write(args.probs + row * args.columns + c, kept[k]);
+  }
+  if (threadIdx.x == 0 && end > 0) args.lse[row] = all.largest + std::log(all.sum);
 }
 // [/registers]
 
+template <typename Args>
 struct Launch {
-  void (*kernel)(const bf16*, const bf16*, bf16*, int64_t, int, float);
-  int64_t blocks;
-  int threads;
+  void (*kernel)(Args);
+  unsigned threads, rows;  // of a block: the threads of each row, and the rows
 };
 
-// As many threads as have `kVectors` vectors each, in whole warps of the widest kind.
-inline int threads_of_row(int vectors) {
-  const int wanted = (vectors + kVectors - 1) / kVectors;
-  return (wanted + kWidestWarp - 1) / kWidestWarp * kWidestWarp;
-}
-
-inline Launch version_of(int version, int64_t rows, int hidden) {
-  const int vectors = hidden / kWidth;
-  const bool one_vector = vectors <= kThreads;
+// [versions]
+template <typename Args>
+Launch<Args> version_of(int version, int64_t columns) {
+  constexpr int kWidth = kVectorBytes / sizeof(typename Args::Element);
+  const int64_t reads = columns / kWidth;
+  unsigned threads = 1;  // as launch_rows chooses
+  while (threads < kMinWarpSize && threads < reads) threads *= 2;
+  while (threads < kMaxBlock && threads * kReads < reads) threads *= 2;
+  const unsigned rows = threads < 256 ? 256 / threads : 1;
   switch (version) {
     case 1:
-      return {thread_a_row, (rows + kRowsABlock - 1) / kRowsABlock, kRowsABlock};
+      return {thread_a_row<Args>, 1, kRowsABlock};
     case 2:
-      return {block_a_row<false>, rows, kThreads};
+      return {block_a_row<false, Args>, kThreads, 1};
     case 3:
-      return {block_a_row<true>, rows, kThreads};
+      return {block_a_row<true, Args>, kThreads, 1};
     case 4:
-      return {wide_loads, rows, kThreads};
+      return {row_kernel<1, Args>, kThreads, 1};
     case 5:
-      return {
-          one_vector ? row_in_registers<1, false> : row_in_registers<kVectors, false>,
-          rows, kThreads};
+      return {row_kernel<kWidth, Args>, kThreads, 1};
     case 6:
-      return {row_in_registers<kVectors, false>, rows, threads_of_row(vectors)};
+      return {row_kernel<kWidth, Args>, std::max<unsigned>(threads, kMinWarpSize), 1};
     case 7:
-      return {row_in_registers<kVectors, true>, rows, threads_of_row(vectors)};
+      return {row_kernel<kWidth, Args>, threads, rows};
+    case 8:
+      return {row_in_registers<kWidth, Args>, threads, rows};
     default:
-      return {nothing, 1, kWidestWarp};
+      return {nothing<Args>, 1, 1};
   }
 }
+// [/versions]
 
-const char* launch_version(int version, const bf16* x, const bf16* w, bf16* y,
-                           int64_t rows, int64_t hidden, float eps, void* stream) {
-  if (hidden % kWidth != 0 || hidden > kMaxHidden) {
-    return "hidden: expected a multiple of 8, at most 16384";
+template <typename T>
+const char* launch_version(int version, const T* scores, const bool* mask, T* probs,
+                           float* lse, int64_t rows, int64_t columns, void* stream) {
+  constexpr int kWidth = kVectorBytes / sizeof(T);
+  if (columns % kWidth != 0 || columns > int64_t{kMaxBlock} * kReads * kWidth) {
+    return "columns: expected whole vectors of 16 bytes, at most 2048";
   }
-  const Launch with = version_of(version, rows, hidden);
+  softmax_lse_args<T> args = {{scores, 1, 1, {rows}, {columns}}, {}, probs, lse};
+  if (mask) args.mask = {mask, 1, 1, {rows}, {columns}};
+  args.rows = rows, args.columns = columns, args.scale = 1;
+  if (version == 7) return launch_rows(args, stream);
+  const auto with = version_of<softmax_lse_args<T>>(version, columns);
   const auto kernel = with.kernel;
-  kernel<<<with.blocks, with.threads, 0, static_cast<cudaStream_t>(stream)>>>(
-      x, w, y, rows, hidden, eps);
+  const auto blocks = static_cast<unsigned>(blocks_for(rows, with.rows));
+  const dim3 block(with.threads, with.rows);
+  kernel<<<blocks, block, 0, static_cast<cudaStream_t>(stream)>>>(args);
   return launch_error();
 }
+template decltype(launch_version<c10::BFloat16>) launch_version<c10::BFloat16>;
+template decltype(launch_version<float>) launch_version<float>;
 
-}  // namespace fast
+}  // namespace starter
 
-// What how_it_got_fast.py calls.
-extern "C" const char* launch(int version, const void* x, const void* w, void* y,
-                              int64_t rows, int64_t hidden, float eps, void* stream) {
-  using fast::bf16;
-  return fast::launch_version(version, static_cast<const bf16*>(x),
-                              static_cast<const bf16*>(w), static_cast<bf16*>(y), rows,
-                              hidden, eps, stream);
+// What how_it_got_fast.py calls: `bytes` is 2 for bf16 and 4 for fp32.
+extern "C" const char* launch(int version, int bytes, const void* scores, void* probs,
+                              float* lse, int64_t rows, int64_t columns, void* stream) {
+  const auto call = [&](auto zero) {
+    using T = decltype(zero);
+    return starter::launch_version<T>(version, static_cast<const T*>(scores), nullptr,
+                                      static_cast<T*>(probs), lse, rows, columns,
+                                      stream);
+  };
+  return bytes == 2 ? call(c10::BFloat16()) : call(float());
 }
 
 #if !defined(__HIP__)
-// Blocks that one multiprocessor holds at once; negative is an error of the runtime.
-extern "C" int resident_blocks(int version, int64_t rows, int64_t hidden) {
-  const auto with = fast::version_of(version, rows, static_cast<int>(hidden));
-  int blocks = 0;
+template <typename T>
+void occupancy(int version, int64_t columns, int* rows_of_block, int* blocks) {
+  const auto with = starter::version_of<starter::softmax_lse_args<T>>(version, columns);
+  *rows_of_block = with.rows;
   const auto status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, with.kernel, with.threads, 0);
-  return status == cudaSuccess ? blocks : -static_cast<int>(status);
+      blocks, with.kernel, with.threads * with.rows, 0);
+  if (status != cudaSuccess) *blocks = -static_cast<int>(status);
+}
+
+// Rows of a block, and blocks that one multiprocessor holds at once; if these are
+// negative, an error of the runtime.
+extern "C" void occupancy_of(int version, int bytes, int64_t columns,
+                             int* rows_of_block, int* blocks) {
+  bytes == 2 ? occupancy<c10::BFloat16>(version, columns, rows_of_block, blocks)
+             : occupancy<float>(version, columns, rows_of_block, blocks);
 }
 #endif

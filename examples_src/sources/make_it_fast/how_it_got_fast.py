@@ -5,6 +5,8 @@ python3 examples_src/sources/make_it_fast/how_it_got_fast.py ncu    what ncu cou
 """
 
 import ctypes
+import json
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,102 +16,163 @@ from statistics import median, quantiles
 import ncu
 import nvcc
 import torch
-from clock import flush, flush_buffer, in_turns, medians
+from clock import flush, in_turns, versions
 from torch import Tensor
 
 SOURCE = Path(__file__).resolve().with_suffix(".cu")
-LIBRARY = SOURCE.parents[3] / "build" / "how_it_got_fast.so"
+ROOT = SOURCE.parents[3]
+HEADERS = [ROOT / "starter" / kind / "csrc" for kind in ("cpp", "rows")]
+LIBRARY = ROOT / "build" / "how_it_got_fast.so"
 NAMES = {
     1: "a thread a row",
     2: "a block a row",
     3: "shuffles",
-    4: "16-byte loads",
-    5: "kept in registers",
-    6: "4 vectors a thread",
-    7: "kept in L2",
+    4: "maximum with sum",
+    5: "16-byte loads",
+    6: "4 loads a thread",
+    7: "rows share a block",
+    8: "row in registers",
 }
 NOTHING = 0
-SHAPES = [(32768, 4096), (32768, 1024), (4096, 16384)]
-ROWS_A_BLOCK = {1: 128}  # of the others: 1
-FOLLOWED = (6, 7)  # is what the last step gains lost to who comes next?
-EPS = 1e-6
+BF16, FP32 = torch.bfloat16, torch.float32
+CASES = [(32768, 4096, BF16), (32768, 4096, FP32), (1048576, 128, BF16)]
+# Of a probability, relative: bf16 rounds by 2**-8; fp32 rounds the difference of two
+# numbers of about 10, which moves its exponential by a few 2**-20.
+MOST_ERROR = {BF16: 2**-8, FP32: 2**-17}
 ROUNDS = 61
-HEADS = (
-    ("rows at", "a block", "predicted", "median", "p95", "share of", "largest"),
-    ("once", "alone, us", "us", "us", "us", "the copy", "error"),
-)
+COLUMNS = {  # of the table: two words above each other, the key, and how it is shown
+    ("rows at", "once"): ("rows_at_once", "10"),
+    ("a block", "alone, us"): ("alone", "10.1f"),
+    ("predicted", "us"): ("predicted", "10.1f"),
+    ("median", "us"): ("median", "10.1f"),
+    ("p95", "us"): ("p95", "10.1f"),
+    ("share of", "the copy"): ("share", "10.0%"),
+    ("largest", "error"): ("error", "10.1e"),
+}
 
 
 def build() -> None:
     """Compile the versions into one library."""
     LIBRARY.parent.mkdir(exist_ok=True)
-    nvcc.library(SOURCE, LIBRARY.parent)
+    nvcc.library(SOURCE, LIBRARY.parent, *(f"-I{folder}" for folder in HEADERS))
 
 
 def load() -> ctypes.CDLL:
     """The library, with the types of its two functions."""
     library = ctypes.CDLL(str(LIBRARY))
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     library.launch.restype = ctypes.c_char_p
-    library.launch.argtypes = [ctypes.c_int, pointer, pointer, pointer, count, count]
-    library.launch.argtypes += [ctypes.c_float, pointer]
-    library.resident_blocks.argtypes = [ctypes.c_int, count, count]
+    library.launch.argtypes = [number, number, pointer, pointer, pointer, count, count]
+    library.launch.argtypes += [pointer]
+    library.occupancy_of.restype = None
+    library.occupancy_of.argtypes = [number, number, count, pointer, pointer]
     return library
 
 
-def run(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor, y: Tensor):
-    """Normalize the rows of x, on the current stream."""
+def outputs(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for the probabilities and the logarithms."""
+    return torch.empty_like(scores), scores.new_empty(len(scores), dtype=FP32)
+
+
+def run(library: ctypes.CDLL, version: int, scores: Tensor, *results: Tensor):
+    """Compute both results, on the current stream; allocate what is not given."""
+    results = results or outputs(scores)
     stream = torch.cuda.current_stream().cuda_stream
-    pointers = (tensor.data_ptr() for tensor in (x, weight, y))
-    error = library.launch(version, *pointers, *x.shape, EPS, stream)
+    pointers = (tensor.data_ptr() for tensor in (scores, *results))
+    size = scores.element_size()
+    error = library.launch(version, size, *pointers, *scores.shape, stream)
     if error is not None:
         raise RuntimeError(f"version {version}: {error.decode()}")
-    return y
+    return results
 
 
-def largest_error(result: Tensor, x: Tensor, weight: Tensor) -> float:
-    """The largest relative error beside fp64. Rounding to bf16 alone makes 2**-8."""
+def eager(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """What the versions compute, by eager PyTorch; logarithms in fp32 or wider."""
+    wide = torch.promote_types(scores.dtype, FP32)
+    return torch.softmax(scores, -1), torch.logsumexp(scores.to(wide), -1)
+
+
+def largest_error(results: tuple[Tensor, Tensor], scores: Tensor) -> float:
+    """The largest relative error of a probability, beside eager in fp64.
+
+    The logarithms are compared, too.
+    """
     found = []
-    for rows, results in zip(x.split(2048), result.split(2048), strict=True):
-        exact = rows.double()
-        exact = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPS)
-        exact *= weight.double()
-        errors = (results.double() - exact).abs() / exact.abs().clamp_min(1e-30)
-        found.append(errors.max())
+    split = zip(*(tensor.chunk(64) for tensor in (scores, *results)), strict=True)
+    for part, probs, lse in split:
+        exact, exact_lse = eager(part.double())
+        found.append(((probs.double() - exact).abs() / exact).max())
+        torch.testing.assert_close(lse.double(), exact_lse, rtol=2**-16, atol=0)
     return torch.stack(found).max().item()
 
 
-def checked(library: ctypes.CDLL, version: int, x: Tensor, weight: Tensor) -> float:
-    """The version's error, if it is right: a wrong kernel is not worth its time."""
-    not_written = torch.full_like(x, torch.nan)
-    error = largest_error(run(library, version, x, weight, not_written), x, weight)
-    if not error < 2**-8:  # NaN is not
-        raise ValueError(f"version {version}, {tuple(x.shape)}: error {error}")
+def checked(name: str, results: tuple[Tensor, Tensor], scores: Tensor) -> float:
+    """The error, if it is small: a wrong kernel is not worth its time."""
+    error = largest_error(results, scores)
+    if not error < MOST_ERROR[scores.dtype]:  # NaN is not
+        raise ValueError(f"{name}, {tuple(scores.shape)}: error {error}")
     return error
 
 
-def alone(library, x, weight, y) -> dict[int, float]:
-    """Microseconds of one block of each version that has the GPU to itself.
+class Versions:
+    """The versions in one library, for some scores.
 
-    Another block has loaded code and weight before.
+    Attributes:
+        rows_of_block: Rows that one block of each version computes.
+        rows_at_once: Rows whose blocks the GPU holds at the same time.
     """
 
-    def a_block(version: int, number: int) -> None:
-        rows = ROWS_A_BLOCK.get(version, 1)
-        part = slice(number * rows, (number + 1) * rows)
-        run(library, version, x[part], weight, y[part])
+    def __init__(self, library: ctypes.CDLL, scores: Tensor) -> None:
+        self.library, self.scores = library, scores
+        self.rows_of_block, self.rows_at_once = {NOTHING: 1}, {}
+        for version in NAMES:
+            rows, blocks = ctypes.c_int(), ctypes.c_int()
+            shape = version, scores.element_size(), scores.shape[1]
+            library.occupancy_of(*shape, ctypes.byref(rows), ctypes.byref(blocks))
+            if blocks.value <= 0:
+                raise RuntimeError(f"version {version}: occupancy {blocks.value}")
+            processors = torch.cuda.get_device_properties("cuda").multi_processor_count
+            at_once = rows.value * blocks.value * processors
+            self.rows_of_block[version] = rows.value
+            self.rows_at_once[version] = min(len(scores), at_once)
 
-    def before(version: int) -> None:
-        flush()
-        a_block(version, 0)
+    def calls(self) -> dict[int, Callable]:
+        """A call of each version, which allocates its results."""
+        return {each: partial(run, self.library, each, self.scores) for each in NAMES}
 
-    versions = (NOTHING, *NAMES)
-    times = in_turns(
-        {version: partial(a_block, version, 1) for version in versions},
-        ROUNDS,
-        {version: partial(before, version) for version in versions},
-    )
-    return {version: median(found) for version, found in times.items()}
+    def errors(self) -> dict[int, float]:
+        """The error of each version, whose results begin as NaN."""
+        found = {}
+        for version, name in NAMES.items():
+            results = [each.fill_(torch.nan) for each in outputs(self.scores)]
+            run(self.library, version, self.scores, *results)
+            found[version] = checked(name, results, self.scores)
+        return found
+
+    def alone(self) -> dict[int, float]:
+        """Microseconds of one block of each version that has the GPU to itself.
+
+        Another block has loaded the code before.
+        """
+        results = outputs(self.scores)
+
+        def a_block(version: int, number: int) -> None:
+            rows = self.rows_of_block[version]
+            part = slice(number * rows, (number + 1) * rows)
+            tensors = (tensor[part] for tensor in (self.scores, *results))
+            run(self.library, version, *tensors)
+
+        def before(version: int) -> None:
+            flush()
+            a_block(version, 0)
+
+        each = (NOTHING, *NAMES)
+        times = in_turns(
+            {version: partial(a_block, version, 1) for version in each},
+            ROUNDS,
+            {version: partial(before, version) for version in each},
+        )
+        return {version: median(found) for version, found in times.items()}
 
 
 def predicted(copy: float, nothing: float, block: float, turns: float) -> float:
@@ -125,69 +188,63 @@ def predicted(copy: float, nothing: float, block: float, turns: float) -> float:
     return max(copy, waiting)
 
 
-def rows_at_once(library: ctypes.CDLL, version: int, shape: tuple[int, int]) -> int:
-    """Rows whose blocks the GPU holds at the same time."""
-    resident = library.resident_blocks(version, *shape)
-    if resident <= 0:
-        raise RuntimeError(f"version {version}: occupancy {resident}")
-    processors = torch.cuda.get_device_properties("cuda").multi_processor_count
-    return min(shape[0], resident * processors * ROWS_A_BLOCK.get(version, 1))
+def report(library: ctypes.CDLL, rows: int, columns: int, dtype: torch.dtype) -> dict:
+    """Time each version and PyTorch's two ways; return and print what was found."""
+    scores = torch.randn(rows, columns, device="cuda", dtype=dtype)
+    ours = Versions(library, scores)
+    compiled = torch.compile(eager, dynamic=False)
+    peers = {
+        "eager": partial(eager, scores),
+        "torch.compile": partial(compiled, scores),
+    }
+    errors = {name: largest_error(call(), scores) for name, call in peers.items()}
+    errors |= ours.errors()
+    alone = ours.alone()
+    times = in_turns({"copy": scores.clone} | peers | ours.calls(), ROUNDS)
+
+    copy, nothing = median(times.pop("copy")), alone[NOTHING]
+    found = {}
+    for key, taken in times.items():
+        found[key] = {"name": f"{key} {NAMES[key]}" if key in NAMES else key}
+        found[key] |= {"median": median(taken), "p95": quantiles(taken, n=20)[-1]}
+        found[key] |= {"share": copy / median(taken), "error": errors[key]}
+    for version, at_once in ours.rows_at_once.items():
+        guess = predicted(copy, nothing, alone[version], rows / at_once)
+        found[version] |= {"rows_at_once": at_once, "alone": alone[version]}
+        found[version] |= {"predicted": guess}
+    case = {"rows": rows, "columns": columns, "dtype": str(dtype).split(".")[1]}
+    case |= {"megabytes": 2 * scores.nbytes / 1e6, "copy": copy, "nothing": nothing}
+    case |= {"versions": [*found.values()]}
+    show(case)
+    return case
 
 
-def followed(call: Callable[[], Tensor], to: Tensor, other: Tensor | None) -> Callable:
-    """The call, and behind it a copy of what it wrote, or of another tensor."""
-
-    def both() -> None:
-        result = call()
-        to.copy_(result if other is None else other)
-
-    return both
-
-
-def report(library: ctypes.CDLL, shape: tuple[int, int]) -> None:
-    """Print one line for each version."""
-    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-    weight = torch.randn(shape[1], device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    errors = {each: checked(library, each, x, weight) for each in NAMES}
-    short = alone(library, x, weight, y)
-    calls = {each: partial(run, library, each, x, weight, y) for each in NAMES}
-    calls = {"copy": partial(y.copy_, x)} | calls
-    times = in_turns(calls, ROUNDS)
-
-    copy, nothing = median(times["copy"]), short[NOTHING]
-    bandwidth = 2 * x.nbytes / copy / 1e3  # bytes in a nanosecond are GB in a second
-    print(f"\n{shape[0]} rows of {shape[1]}, {2 * x.nbytes / 1e6:.0f} MB to move")
-    print(f"copy {copy:.1f} us, {bandwidth:.0f} GB/s; empty kernel {nothing:.1f} us")
-    for heads in HEADS:
+def show(case: dict) -> None:
+    """Print the table of a case."""
+    print(f"\n{case['rows']} rows of {case['columns']}, {case['dtype']}, ", end="")
+    print(f"{case['megabytes']:.0f} MB to move: copy {case['copy']:.1f} us", end="")
+    bandwidth = 1e3 * case["megabytes"] / case["copy"]  # MB in a millisecond: GB/s
+    print(f", {bandwidth:.0f} GB/s; empty kernel {case['nothing']:.1f} us")
+    for heads in zip(*COLUMNS, strict=True):
         print(f"{'':20}" + "".join(f"{head:>10}" for head in heads))
-    for version, name in NAMES.items():
-        at_once = rows_at_once(library, version, shape)
-        guess = predicted(copy, nothing, short[version], shape[0] / at_once)
-        middle, late = median(times[version]), quantiles(times[version], n=20)[-1]
-        shown = (short[version], guess, middle, late)
-        print(f"{version} {name:18}{at_once:10}", end="")
-        print("".join(f"{time:10.1f}" for time in shown), end="")
-        print(f"{copy / middle:10.0%}{errors[version]:10.1e}")
-    to, another = torch.empty_like(x), torch.randn_like(x)
-    for what, other in {"the result": None, "another tensor": another}.items():
-        pairs = {each: followed(calls[each], to, other) for each in FOLLOWED}
-        pairs = medians(pairs, ROUNDS)
-        words = (f"{each} {time:.1f} us" for each, time in pairs.items())
-        print(f"with a copy of {what} behind it:", ", ".join(words))
+    for row in case["versions"]:
+        cells = (
+            f"{row[column]:{how}}" if column in row else f"{'':10}"
+            for column, how in COLUMNS.values()
+        )
+        print(f"{row['name']:20}{''.join(cells)}")
 
 
 def measure() -> None:
-    """Time all versions on all shapes."""
+    """Time all versions in all cases."""
     build()
     library = load()
-    cache = f"L2 cache of {flush_buffer().nbytes / 8e6:.0f} MB"
-    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
-    print(f"{torch.cuda.get_device_name()}, {cache}, {versions}, bf16")
+    print(versions())
     print(f"median and 95th percentile of {ROUNDS} rounds, cold cache")
     with torch.inference_mode():
-        for shape in SHAPES:
-            report(library, shape)
+        found = [report(library, *case) for case in CASES]
+    if file := os.environ.get("RECORD_DATA"):
+        Path(file).write_text(json.dumps(found))
 
 
 # ---- What ncu counts
@@ -201,11 +258,13 @@ METRICS = {
     "sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "exp": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "issued": "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "memory": f"{STALLED}_long_scoreboard_per_issue_active.ratio",
     "barrier": f"{STALLED}_barrier_per_issue_active.ratio",
 }
 # Two words at the head of a column, and what it shows, made of the metrics above.
-COLUMNS = {
+COUNTED = {
     ("requests", "M"): lambda m: f"{m['requests'] / 1e6:.1f}",
     ("sectors", "each"): lambda m: f"{m['sectors'] / m['requests']:.1f}",
     ("from L2", "MB"): lambda m: f"{32 * m['l2'] / 1e6:.0f}",
@@ -213,29 +272,26 @@ COLUMNS = {
     ("written", "MB"): lambda m: f"{m['written'] / 1e6:.0f}",
     ("DRAM", "%"): lambda m: f"{m['dram']:.0f}",
     ("warps", "%"): lambda m: f"{m['warps']:.0f}",
+    ("exp unit", "%"): lambda m: f"{m['exp']:.0f}",
+    ("issued", "%"): lambda m: f"{m['issued']:.0f}",
     ("memory", "wait"): lambda m: f"{m['memory']:.1f}",
     ("barrier", "wait"): lambda m: f"{m['barrier']:.1f}",
 }
-KERNELS = "thread_a_row|block_a_row|wide_loads|row_in_registers"
+KERNELS = "thread_a_row|block_a_row|row_kernel|row_in_registers"
+WATCHED = (CASES[0], CASES[2])
 
 
 def launch_each() -> None:
     """What ncu watches: each version twice, each time behind a flush."""
     library = load()
-    x = torch.randn(SHAPES[0], device="cuda", dtype=torch.bfloat16)
-    weight = torch.randn(SHAPES[0][1], device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    with torch.inference_mode():
+    for rows, columns, dtype in WATCHED:
+        scores = torch.randn(rows, columns, device="cuda", dtype=dtype)
+        results = outputs(scores)
         for version in NAMES:
             for _ in range(2):
                 flush()
-                run(library, version, x, weight, y)
+                run(library, version, scores, *results)
     torch.cuda.synchronize()
-
-
-def second_launches(metrics: list[str], *options: str) -> list[dict]:
-    """What ncu counts of each version's second launch."""
-    return ncu.counted(__file__, KERNELS, metrics, 2 * len(NAMES), *options)[1::2]
 
 
 def cell(column: Callable, values: dict[str, float]) -> str:
@@ -247,26 +303,22 @@ def cell(column: Callable, values: dict[str, float]) -> str:
 
 
 def count() -> None:
-    """Print what ncu counts, a version a line."""
+    """Print what ncu counts of each version's second launch, a version a line."""
     build()
     names = {metric: key for key, metric in METRICS.items()}
-    launches = [
-        {key: found[metric] for metric, key in names.items() if metric in found}
-        for found in second_launches(list(names))
-    ]
-    rows, hidden = SHAPES[0]
-    print(f"{torch.cuda.get_device_name()}, {rows} rows of {hidden} bf16, ", end="")
-    print(f"{rows * hidden * 2 / 1e6:.0f} MB; ncu --clock-control none, cold cache")
-    for heads in zip(*COLUMNS, strict=True):
-        print(f"{'':20}" + "".join(f"{head:>8}" for head in heads))
-    for (version, name), values in zip(NAMES.items(), launches, strict=True):
-        cells = "".join(f"{cell(make, values):>8}" for make in COLUMNS.values())
-        print(f"{version} {name:18}{cells}")
-    # One metric is counted in one pass: a second one would find the first one's cache.
-    read = METRICS["read"]
-    found = second_launches([read], "--cache-control", "none")
-    megabytes = (f"{each[read] / 1e6:.0f}" for each in found)
-    print("\nread, MB, if the flush alone clears the cache, 1 to 7:", *megabytes)
+    launches = 2 * len(NAMES) * len(WATCHED)
+    found = ncu.counted(__file__, KERNELS, list(names), launches)[1::2]
+    print(f"{torch.cuda.get_device_name()}; ncu --clock-control none, cold cache")
+    for rows, columns, dtype in WATCHED:
+        size = rows * columns * dtype.itemsize / 1e6
+        print(f"\n{rows} rows of {columns}, {dtype}, {size:.0f} MB")
+        for heads in zip(*COUNTED, strict=True):
+            print(f"{'':20}" + "".join(f"{head:>9}" for head in heads))
+        for version, name in NAMES.items():
+            counted = found.pop(0)
+            values = {key: counted[m] for m, key in names.items() if m in counted}
+            cells = "".join(f"{cell(make, values):>9}" for make in COUNTED.values())
+            print(f"{version} {name:18}{cells}")
 
 
 if __name__ == "__main__":
