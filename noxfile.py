@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import sysconfig
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import nox
@@ -144,8 +144,8 @@ def lint(session: nox.Session) -> None:
     """Check the style of Python, C++, CUDA and prose; ``-- --fix`` mends some."""
     fix = "--fix" in session.posargs
     tools = Path(environment(session, "lint", "lint")).parent
-    pages = tracked("*.md", "*.rst", "*.toml", "*.py", ".github/**/*.yml")
-    cxx = tracked("*.h", "*.cpp", "*.cu")
+    pages = own_files("*.md", "*.rst", "*.toml", "*.py", ".github/**/*.yml")
+    cxx = own_files("*.h", "*.cpp", "*.cu")
     prose = [path for path in pages if path.endswith((".md", ".rst"))]
     commands = (
         ["ruff", "check", *["--fix"] * fix],
@@ -277,12 +277,13 @@ def pyproject() -> dict:
     return nox.project.load_toml(ROOT / "pyproject.toml")
 
 
-def tracked(*patterns: str) -> list[str]:
-    """The repository's own files that match, without what a build made."""
-    made = ("build", ".nox", ".venv", "docs/examples", "docs/tutorials", "tools/build")
-    paths = {path for pattern in patterns for path in ROOT.rglob(pattern)}
-    names = sorted(path.relative_to(ROOT).as_posix() for path in paths)
-    return [name for name in names if not name.startswith(made)]
+def own_files(*patterns: str) -> list[str]:
+    """The repository's files that match one of the patterns, and new ones."""
+    sys.path.insert(0, str(ROOT / "docs/_ext"))
+    from proof.files import tracked
+
+    names = map(PurePosixPath, tracked(new=True))
+    return [str(name) for name in names if any(map(name.match, patterns))]
 
 
 def find_page(session: nox.Session, name: str) -> str:

@@ -62,6 +62,7 @@ redirects = {
     "guide/6_test": "3_test.html",
     "guide/7_autograd": "5_autograd.html",
     "guide/9_other_arguments": "../howto/change_the_arguments.html",
+    "howto/bind_three_ways": "../explain/which_mechanism.html",
     "howto/build_the_library": "configure_the_build.html",
     "howto/compile_without_graph_breaks": "../guide/4_register.html",
     "howto/design_the_interface": "../guide/2_interface.html",

@@ -3,8 +3,8 @@
 
 Bind the same C++ function to Python in three ways: with the LibTorch Stable ABI,
 ``TORCH_LIBRARY``, and pybind11. All three compute the same numbers, but differ in what
-a build costs, and in what PyTorch knows about the result. :doc:`/howto/bind_three_ways`
-says when to choose which.
+a build costs, and in what PyTorch knows about the result.
+:doc:`/explain/which_mechanism` says when to choose which.
 
 It needs torch and a C++ compiler, and matplotlib for the chart.
 

@@ -6,7 +6,6 @@ names its download by hand. The pages of the guide do: theirs are parts of the s
 
 import io
 import re
-import subprocess
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -17,17 +16,11 @@ from sphinx.util.docutils import SphinxRole
 
 from proof import gallery, page
 from proof.evidence import store
-from proof.files import ROOT, relative
+from proof.files import ROOT, relative, tracked
 
 REPOSITORY = "opbook-repository.zip"
 INSTALL = "production/index"  # the page that says how
 SHOWN = ("file", "recorded")  # claims of blocks that the page itself does not run
-# What is made in a folder that git does not know, and belongs to nobody else.
-_MADE = re.compile(
-    r"(^|/)(\.git|\.nox|\.venv|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
-    r"|^((tools|starter/\w+)/)?(build|dist)/|\.(so|o|whl|pyc)$"
-    r"|^docs/(examples|tutorials|jupyter_execute)/"
-)
 
 
 def offer(app, name: str, make: Callable[[], bytes]) -> None:
@@ -57,18 +50,6 @@ def repository() -> bytes:
     contents = {name: (ROOT / name).read_bytes() for name in tracked()}
     # Many pages write into build/, which git does not track.
     return archive(Path(REPOSITORY).stem, contents | {"build/": b""})
-
-
-def tracked() -> list[str]:
-    """The files that git tracks; in a copy without git, all that nothing made."""
-    command = ["git", "ls-files", "-z"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode == 0 and done.stdout:
-        names = done.stdout.strip("\0").split("\0")
-        return [name for name in names if (ROOT / name).is_file()]
-    files = sorted(path for path in ROOT.rglob("*") if path.is_file())
-    names = (path.relative_to(ROOT).as_posix() for path in files)
-    return [name for name in names if not _MADE.search(name)]
 
 
 class ZipRole(SphinxRole):

@@ -12,7 +12,7 @@ pytest.importorskip("sphinx", reason="needs Sphinx")
 from test_proof import CONF, Book
 
 import downloads
-from proof import page
+from proof import files, page
 
 ROOT = Path(__file__).resolve().parents[2]
 ZIP = "opbook-repository"
@@ -41,23 +41,25 @@ def test_the_zip_has_what_the_readme_needs_and_nothing_that_was_made(unpacked):
 
 def test_a_copy_without_git_makes_the_same_zip(unpacked, monkeypatch):
     known = sorted(names(unpacked))
-    monkeypatch.setattr(downloads, "ROOT", unpacked)
+    monkeypatch.setattr(files, "ROOT", unpacked)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(unpacked.parent))
     for made in ("build/a.txt", ".venv/b.py", "src/opbook/_C.so", "csrc/__pycache__/c"):
         path = unpacked / made
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert sorted(downloads.tracked()) == known
+    assert files.tracked() == known
 
 
 def test_a_file_that_git_does_not_know_is_not_published(tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "ROOT", tmp_path)
-    for name in ("known.txt", "secret.txt", "gone.txt"):
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    for name in ("known.txt", "secret.txt", "gone.txt", "made.so"):
         (tmp_path / name).touch()
-    for command in (["init", "-q"], ["add", "known.txt", "gone.txt"]):
+    (tmp_path / ".gitignore").write_text("*.so\n")
+    for command in (["init", "-q"], ["add", ".gitignore", "known.txt", "gone.txt"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     (tmp_path / "gone.txt").unlink()
-    assert downloads.tracked() == ["known.txt"]
+    assert files.tracked() == [".gitignore", "known.txt"]
+    assert files.tracked(new=True) == [".gitignore", "known.txt", "secret.txt"]
 
 
 # The line.

@@ -16,13 +16,13 @@ QUERIES = {
     "CUDA kernel": "guide/6_gpu_kernel",
     "register_autograd": "guide/5_autograd",
     "custom backward": "guide/5_autograd reduction/4_gradient",
-    "undefined symbol": "reference/errors howto/bind_three_ways trouble/index",
+    "undefined symbol": "reference/errors explain/the_stable_abi trouble/index",
     "fake tensor": "guide/4_register reference/glossary",
     "torch.compile graph break": "guide/4_register",
     "multiple outputs": "howto/return_several_outputs",
     "return a tuple of tensors": "howto/return_several_outputs",
     "nonzero unique dynamic shape": "howto/return_several_outputs",
-    "pybind11": "howto/bind_three_ways",
+    "pybind11": "explain/which_mechanism howto/migrate_an_extension",
     "mixed precision": "howto/work_with_vmap_and_autocast",
     "batching rule": "howto/work_with_vmap_and_autocast",
     "sharding distributed": "howto/work_with_tensor_subclasses",
@@ -173,10 +173,10 @@ def test_the_search_works_from_a_file(page):
     page.goto((HTML / "howto/index.html").as_uri())
     page.keyboard.press("Control+k")
     page.keyboard.type("pybind")
-    assert results(page)[0] == "howto/bind_three_ways"
+    assert results(page)[0] == "explain/which_mechanism"
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/howto/bind_three_ways.html*")
+    page.wait_for_url("**/explain/which_mechanism.html*")
     marked = page.locator("article .highlighted")
     marked.first.wait_for()
     assert marked.first.inner_text().lower() == "pybind"

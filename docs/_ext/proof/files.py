@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -21,6 +22,12 @@ _NOT_SOURCES = re.compile(
     r"(^|/)(\.|__pycache__|site-packages|[^/]*\.egg-info)|^build(/|$)|\.so$"
     r"|^docs/(examples|tutorials|jupyter_execute)(/|$)"
 )
+# What is made in a folder that git does not know, and belongs to nobody else.
+_MADE = re.compile(
+    r"(^|/)(\.git|\.nox|\.venv|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
+    r"|^((tools|starter/\w+)/)?(build|dist)/|\.(so|o|whl|pyc)$"
+    r"|^docs/(examples|tutorials|jupyter_execute)/"
+)
 
 
 def relative(path: str | Path) -> str | None:
@@ -37,6 +44,24 @@ def relative(path: str | Path) -> str | None:
     if name.startswith("build/projects/"):
         return _original(path)
     return None if _NOT_SOURCES.search(name) else name
+
+
+def tracked(*, new: bool = False) -> list[str]:
+    """The files that git tracks; in a copy without git, all that nothing made.
+
+    Args:
+        new: List files too that git neither tracks nor ignores.
+    """
+    command = ["git", "ls-files", "-z"]
+    if new:
+        command += ["--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0 and done.stdout:
+        names = done.stdout.strip("\0").split("\0")
+        return sorted(name for name in names if (ROOT / name).is_file())
+    files = sorted(path for path in ROOT.rglob("*") if path.is_file())
+    names = (path.relative_to(ROOT).as_posix() for path in files)
+    return [name for name in names if not _MADE.search(name)]
 
 
 def _original(path: str | Path) -> str | None:

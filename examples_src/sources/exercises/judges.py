@@ -5,6 +5,8 @@ raises an error if the answer is wrong, and returns what it has compared.
 """
 
 import importlib.util
+import linecache
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,29 @@ def must(holds: bool, message: str) -> None:
     """Raise an error with a message unless something holds."""
     if not holds:
         raise AssertionError(message)
+
+
+def agree(what: str, check: Callable[..., object], *arguments) -> None:
+    """Run gradcheck or gradgradcheck, and say which derivative it finds wrong."""
+    try:
+        check(*arguments)
+    except RuntimeError as error:
+        raise AssertionError(f"{what}: {error}") from None
+
+
+def check_fake(operator: Callable[..., object], x: torch.Tensor, *others) -> None:
+    """Run opcheck's test of the fake kernel, and say which result it names first."""
+    try:
+        opcheck(operator, (x, *others), test_utils="test_faketensor")
+    except Exception as error:
+        _, found, differs = str(error).partition("mismatched tensor metadata: ")
+        if not found:
+            raise
+        raise AssertionError(
+            f"x with shape {list(x.shape)}, strides {list(x.stride())}, {x.dtype}: "
+            "opcheck compares the result of the kernel with that of the fake kernel, "
+            f"in this order: {differs}"
+        ) from None
 
 
 def load_cpp(answer: ModuleType) -> None:
@@ -152,7 +177,7 @@ def returns_its_input(answer):
 def fake_shape(answer):
     inputs = [torch.randn(2, 3), torch.randn(2, 3, 4), torch.randn(2, 3).half()]
     for x in inputs:
-        opcheck(answer.row_sum, (x,), test_utils="test_faketensor")
+        check_fake(answer.row_sum, x)
     _must_stay_on_meta(answer.row_sum)
     return "opcheck finds the kernel's shape and dtype for three inputs"
 
@@ -160,7 +185,7 @@ def fake_shape(answer):
 def fake_strides(answer):
     x = torch.randn(2, 3)
     for tensor in (x, x.T, x[:, ::2], x.expand(4, 2, 3), x.double()):
-        opcheck(answer.twice, (tensor,), test_utils="test_faketensor")
+        check_fake(answer.twice, tensor)
     _must_stay_on_meta(answer.twice)
     return "opcheck finds the kernel's strides for four layouts, and its dtype"
 
@@ -172,12 +197,27 @@ def _must_stay_on_meta(operator):
 
 
 def graph_break(answer):
-    compiled = torch.compile(answer.limit_to_one, backend="eager", fullgraph=True)
     for x in (torch.tensor([0.5, -0.25]), torch.tensor([1.0, -4.0]), torch.zeros(2)):
         eager = x / max(1.0, float(x.abs().max()))
-        compare(f"limit_to_one({x.tolist()})", compiled(x), eager)
+        compare(f"limit_to_one({x.tolist()})", _in_one_graph(answer, x), eager)
     answer.limit_to_one(torch.ones(2, device="meta"))  # which has no number to ask for
     return "one graph, with eager's result above and below 1"
+
+
+def _in_one_graph(answer, x):
+    """The compiled function's result; an error names the line that ends the graph."""
+    compiled = torch.compile(answer.limit_to_one, backend="eager", fullgraph=True)
+    try:
+        return compiled(x)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        lines = re.findall(rf'"{re.escape(answer.__file__)}", line (\d+)', str(error))
+        number = int(lines[-1])
+        line = linecache.getline(answer.__file__, number).strip()
+        raise AssertionError(
+            f"the graph breaks in line {number}: {line}\n"
+            "Does it need a number that is in a tensor, as `.item()`, `float()` and "
+            f"`if` do? torch.compile says: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def gradient_factor(answer):
@@ -191,15 +231,28 @@ def gradient_factor(answer):
 
 def saved_tensor(answer):
     x = torch.linspace(-2, 2, 5, dtype=torch.float64, requires_grad=True)
-    gradcheck(answer.sigmoid, (x,))
+    agree("first derivative", gradcheck, answer.sigmoid, (x,))
+    agree(
+        "the first derivative is right, and the second is wrong, as if what is saved "
+        "did not depend on x. Is it the argument or the result itself?",
+        gradgradcheck,
+        answer.sigmoid,
+        (x,),
+    )
     compare("sigmoid", answer.sigmoid(x), torch.sigmoid(x))
-    return "gradcheck agrees"
+    return "gradcheck and gradgradcheck agree"
 
 
 def double_backward(answer):
     x = torch.linspace(-2, 2, 5, dtype=torch.float64, requires_grad=True)
-    gradcheck(answer.cube, (x,))
-    gradgradcheck(answer.cube, (x,))
+    agree("first derivative", gradcheck, answer.cube, (x,))
+    agree(
+        "second derivative, where input 0 is x, and input 1 the gradient that backward "
+        "gets; it comes from the function that you register for cube_backward",
+        gradgradcheck,
+        answer.cube,
+        (x,),
+    )
     return "gradcheck and gradgradcheck agree"
 
 
@@ -308,10 +361,26 @@ def store_mask(answer):
     return "outputs of 5, 8 and 13 elements, and the memory after them"
 
 
+class Launches:
+    """A kernel that counts its launches."""
+
+    def __init__(self, kernel):
+        self.kernel, self.count = kernel, 0
+
+    def __getitem__(self, grid):
+        self.count += 1
+        return self.kernel[grid]
+
+
 def last_program(answer):
+    kernel = answer.double_kernel = Launches(answer.double_kernel)
     for count in (16, 13, 5, 0):
         x = torch.arange(float(count))
         compare(f"{count} elements", answer.double(x), 2 * x)
+    must(
+        kernel.count > 0,
+        "the results are right, but double has not launched the kernel",
+    )
     return "inputs of 16, 13, 5 and 0 elements give eager's result"
 
 
@@ -345,7 +414,13 @@ def recursion(answer):
     ]
     for x in inputs:
         answer.shapes.clear()
-        yours, noted = torch.abs(x), list(answer.shapes)
+        try:
+            yours, noted = torch.abs(x), list(answer.shapes)
+        except RecursionError:
+            raise AssertionError(
+                "RecursionError: `noted` calls an operator that the dispatcher sends "
+                "to `noted` again. Call the kernel that served abs before yours."
+            ) from None
         compare(f"abs({x.tolist()})", yours, torch.abs(x, out=yours.new_empty(0)))
         must(noted == [x.shape], f"one call of shape {x.shape}, but noted: {noted}")
     return "real, integer and complex inputs, each noted once"
@@ -370,7 +445,7 @@ def lost_arguments(answer):
 
 
 def four_faults(answer):
-    softcap, schema, fake = answer.softcap, "test_schema", "test_faketensor"
+    softcap = answer.softcap
     x = torch.randn(2, 4, 3, dtype=torch.float64)
     scale = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     leaf, scale_leaf = x.clone().requires_grad_(), scale.clone().requires_grad_()
@@ -384,15 +459,13 @@ def four_faults(answer):
         "values": lambda: values(x, scale),
         "values, x in fp16": lambda: values(half, wide),
         "mutation": lambda: opcheck(
-            softcap, (x.clone(), scale, 3.0), test_utils=schema
+            softcap, (x.clone(), scale, 3.0), test_utils="test_schema"
         ),
-        "fake kernel": lambda: opcheck(softcap, (x, scale, 3.0), test_utils=fake),
-        "fake kernel, x transposed": lambda: opcheck(
-            softcap, (x.transpose(0, 1), scale, 3.0), test_utils=fake
+        "fake kernel": lambda: check_fake(softcap, x, scale, 3.0),
+        "fake kernel, x transposed": lambda: check_fake(
+            softcap, x.transpose(0, 1), scale, 3.0
         ),
-        "fake kernel, x in fp16": lambda: opcheck(
-            softcap, (half, wide, 3.0), test_utils=fake
-        ),
+        "fake kernel, x in fp16": lambda: check_fake(softcap, half, wide, 3.0),
         "gradient": lambda: gradcheck(softcap, (leaf, scale_leaf, 3.0)),
     }
     failed = [text for name, test in tests.items() if (text := _failure(name, test))]

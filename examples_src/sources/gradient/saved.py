@@ -14,7 +14,6 @@ if device == "cpu":
 from opbook import triton as ops
 
 
-# [kept]
 def kept(function: Callable) -> float:
     """KiB that autograd keeps for backward, each memory once."""
     memories = {}
@@ -27,9 +26,6 @@ def kept(function: Callable) -> float:
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         function()
     return sum(memories.values()) / 1024
-
-
-# [/kept]
 
 
 x = torch.randn(16, 1024, device=device, requires_grad=True)

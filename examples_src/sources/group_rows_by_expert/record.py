@@ -1,15 +1,14 @@
 """The mixture of experts of moe.py on a GPU: synchronizations, results, and times."""
 
-import statistics
 from collections.abc import Callable
 
+import clock
 import moe
 import torch
-from benchmark_honestly import timed_once
 from torch import Tensor
 
 TOKENS, COLUMNS, HIDDEN, EXPERTS, CHOICES = 8192, 2048, 1024, 64, 8
-ROUNDS, WARM_UP = 21, 5
+ROUNDS = 21
 
 
 def inputs(tokens: int = TOKENS) -> list[Tensor]:
@@ -60,19 +59,11 @@ def results() -> None:
     torch.cuda.set_sync_debug_mode("default")
 
 
-def medians(calls: dict[str, Callable]) -> dict[str, float]:
-    """Microseconds of each call, in turns, with a cold cache."""
-    cache = torch.cuda.get_device_properties().L2_cache_size
-    flush = torch.zeros(2 * cache, device="cuda").sum
-    times = {name: [] for name in calls}
-    for _ in range(WARM_UP + ROUNDS):
-        for name, call in calls.items():
-            times[name].append(1e6 * timed_once(call, flush))
-    return {name: statistics.median(took[WARM_UP:]) for name, took in times.items()}
-
-
 def times() -> None:
-    """Print the time of the layer, and of the permutations alone."""
+    """Print the time of the layer, and of the permutations alone.
+
+    The loop waits for the GPU, so the clock for the layer runs from call to call.
+    """
     arguments = inputs()
     x, router = (tensor.detach() for tensor in arguments[:2])
     grad = torch.randn_like(x)
@@ -82,15 +73,19 @@ def times() -> None:
     tokens = choice // CHOICES
     zeros = torch.zeros_like(x, dtype=torch.float32)
     flat = weight.flatten()[choice, None]
-    calls = {
+    layers = {
         "layer and gradients, loop": lambda: step(moe.loop, arguments, grad),
         "layer and gradients, grouped": lambda: step(moe.mixture, arguments, grad),
+    }
+    kernels = {
         "spread": lambda: moe.spread(x, choice, row),
         "index_select": lambda: x.index_select(0, tokens),
         "combine": lambda: moe.combine(rows, choice, row, CHOICES, weight),
         "index_add": lambda: zeros.index_add(0, tokens, flat * rows),
     }
-    for name, taken in medians(calls).items():
+    found = {name: clock.eager_time(call, calls=10) for name, call in layers.items()}
+    found |= clock.medians(kernels, ROUNDS)
+    for name, taken in found.items():
         print(f"  {name:30}{taken:10.1f}")
 
 
@@ -99,5 +94,5 @@ if __name__ == "__main__":
     print("output, gradients of x, router, up, down; synchronizing is an error")
     results()
     shape = f"{TOKENS}x{COLUMNS}, {EXPERTS} experts, {CHOICES} choices"
-    print(f"{shape}, bf16, microseconds, median of {ROUNDS}, cold cache")
+    print(f"{shape}, bf16, microseconds; without the layer, with a cold cache")
     times()

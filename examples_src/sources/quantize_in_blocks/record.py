@@ -1,16 +1,13 @@
 """The operators of blocks.py on a GPU: bits, speed, and products."""
 
-import statistics
-from collections.abc import Callable
-
 import blocks
+import clock
 import torch
 import torch.nn.functional as F
-from benchmark_honestly import timed_once
 from torch import Tensor
 
 RECIPE, SWIZZLE = F.ScalingType, F.SwizzleType
-ROUNDS, WARM_UP = 41, 10
+ROUNDS = 41
 
 
 # [products]
@@ -83,30 +80,20 @@ def bits() -> None:
     print("  scales:", torch.equal(scales, expected_scales))
 
 
-def medians(calls: dict[str, Callable]) -> dict[str, float]:
-    """Microseconds of each call, in turns, with a cold cache."""
-    cache = torch.cuda.get_device_properties().L2_cache_size
-    flush = torch.zeros(2 * cache, device="cuda").sum
-    times = {name: [] for name in calls}
-    for _ in range(WARM_UP + ROUNDS):
-        for name, call in calls.items():
-            times[name].append(1e6 * timed_once(call, flush))
-    return {name: statistics.median(took[WARM_UP:]) for name, took in times.items()}
-
-
 def speed() -> None:
     """Print what quantizing costs beside a copy."""
     for shape in ((2048, 4096), (16384, 4096)):
         x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
         outer = blocks.outer_scale(x)
         compiled = torch.compile(plain, dynamic=False)
-        found = medians(
+        found = clock.medians(
             {
                 "copy": x.clone,
                 "mxfp8": lambda x=x: blocks.mxfp8(x),
                 "nvfp4": lambda x=x, outer=outer: blocks.nvfp4(x, outer),
                 "torch.compile of plain": lambda x=x, to=compiled: to(x),
-            }
+            },
+            ROUNDS,
         )
         for name, taken in found.items():
             print(f"  {shape!s:14}{name:24}{taken:8.1f}")

@@ -3,14 +3,13 @@ set trace-commands on
 set print thread-events off
 # PyTorch's own libraries are large: read the symbols of ours alone.
 set auto-solib-add off
-catch load scale_debug
+catch load square_debug
 run
-sharedlibrary scale_debug
-break scale.h:scale_values
+sharedlibrary square_debug
+break square.h:square_values
 continue
 backtrace 2
 print *input@count
-print factor
 watch output[1]
 continue
 print i

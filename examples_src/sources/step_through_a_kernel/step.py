@@ -2,5 +2,5 @@
 
 import torch
 
-torch.ops.load_library("build/scale_debug.so")
-print(torch.ops.scale_stable.scale(torch.tensor([1.0, 2.0, 3.0]), 10.0))
+torch.ops.load_library("build/square_debug.so")
+print(torch.ops.mechanism_stable.bare(torch.tensor([1.0, 2.0, 3.0])))

@@ -16,7 +16,6 @@ Tensor square(const Tensor& input) {
                 static_cast<float*>(output.mutable_data_ptr()), input.numel());
   return output;
 }
-// [/operator]
 
 // One operator for each body that the page gives to the mechanisms in Python.
 STABLE_TORCH_LIBRARY(mechanism_stable, m) {

@@ -117,7 +117,6 @@ def _check(keys, values, key_cache, value_cache, starts, pages, written) -> None
     )
 
 
-# [wrong]
 @custom_op("paged::write_in_secret", mutates_args=())
 def write_in_secret(
     keys: Tensor,
@@ -133,7 +132,6 @@ def write_in_secret(
 
 
 write_in_secret.register_fake(lambda *arguments: None)
-# [/wrong]
 
 
 def eager(keys, values, key_cache, value_cache, starts, pages, written) -> None:

@@ -1,7 +1,7 @@
 """Save the tensor that the backward function uses.
 
 The derivative of y = sigmoid(x) is y * (1 - y), so the backward function is right.
-Mend what is kept for it.
+Mend what is kept for it. The gradient itself must be differentiable, too.
 """
 
 import torch
