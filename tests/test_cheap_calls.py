@@ -233,3 +233,18 @@ def test_second_derivatives(device, argument):
     )
     assert first.requires_grad
     torch.testing.assert_close(first, gradient(call, x))
+
+
+# What cannot be registered ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "argument"),
+    [("(Tensor x, *, int n) -> Tensor", "n"), ("(Tensor[] parts) -> Tensor", "parts")],
+)
+def test_an_argument_that_register_autograd_does_not_take_is_named(schema, argument):
+    library = torch.library.Library("refused", "FRAGMENT")
+    library.define(f"operator{schema}")
+    message = f"^refused::operator: .*, but {argument} is one: use torch.library"
+    with pytest.raises(ValueError, match=message):
+        register_autograd("refused::operator", None)

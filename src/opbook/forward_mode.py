@@ -51,7 +51,8 @@ def register_autograd(
         if argument.kwarg_only or ("List" in kind and "Tensor" in kind):
             raise ValueError(
                 f"{name}: register_autograd takes no keyword-only argument and no list "
-                f"of tensors, but got {argument}: use torch.library.register_autograd"
+                f"of tensors, but {argument.name} is one: use "
+                "torch.library.register_autograd"
             )
     run = _differentiable(op, backward, setup_context)
 
