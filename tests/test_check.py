@@ -76,6 +76,7 @@ def test_a_fault_in_an_operator_that_was_not_written_for_it(planted, number, tmp
     assert bool(found) is not fault.get("missed", False)
 
 
+@pytest.mark.all  # half a minute; the operators below are right too
 def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
     for number, nothing in enumerate(planted.AS_THEY_ARE, len(PLANTED["fault"])):
         assert planted.found_by(number, nothing, str(tmp_path)) == ""

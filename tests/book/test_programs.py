@@ -189,7 +189,10 @@ def offers():
     return found
 
 
-@pytest.mark.parametrize("which", [*range(SAMPLE), *KINDS])
+@pytest.mark.parametrize(
+    "which",
+    [*(pytest.param(n, marks=pytest.mark.all) for n in range(SAMPLE)), *KINDS],
+)
 def test_a_program_of_a_page_runs_alone(which, tmp_path):
     torch = pytest.importorskip("torch")
     if which in KINDS:
