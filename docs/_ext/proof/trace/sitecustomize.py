@@ -66,7 +66,7 @@ def _watch(log: str) -> None:
         elif event == "subprocess.Popen":
             words = args[1] if isinstance(args[1], list | tuple) else [args[1]]
             for word in words:
-                if isinstance(word, str) and os.path.isfile(word):
+                if isinstance(word, str | os.PathLike) and os.path.isfile(word):
                     note("r", word)
             program = str(words[0]).partition(" ")[0] if words else ""
             write(f"?{os.path.basename(program)}")
