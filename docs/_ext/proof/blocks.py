@@ -150,16 +150,6 @@ def _run_commands(block: Block, result: Result) -> None:
             result.reason = f"exit status {done.returncode}: {command}"
             result.line = line
             return
-    _find_installed()
-
-
-def _find_installed() -> None:
-    """Find what pip has built in folders of a project, as a new Python would."""
-    where = Path(os.environ.get("PROOF_PROJECT", os.devnull))
-    for library in where.glob("*/src/*/_C*.so"):
-        if (folder := str(library.parents[1])) not in sys.path:
-            sys.path.insert(0, folder)
-    importlib.invalidate_caches()
 
 
 def _words(command: str) -> list[str]:
