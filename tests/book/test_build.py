@@ -17,6 +17,7 @@ import torch
 from test_toolchain import nvcc, program
 
 from opbook import _C
+from proof import build, files
 
 ROOT = Path(__file__).resolve().parents[2]
 # A torch for CUDA, as far as setup.py looks: what it declares, as JSON.
@@ -227,3 +228,9 @@ def test_the_source_distribution_is_complete_and_builds(tmp_path):
     )
     (wheel,) = tmp_path.glob("*.whl")
     assert "opbook/_C.abi3.so" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_a_copy_does_not_take_the_library_of_its_original(monkeypatch, tmp_path):
+    assert build._is_found("opbook")
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    assert not build._is_found("opbook")

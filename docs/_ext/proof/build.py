@@ -72,8 +72,14 @@ def _is_current() -> bool:
     return (
         all(map(store().here, built))
         and any((ROOT / "src").glob("*/_C*.so"))
-        and all(map(importlib.util.find_spec, packages))  # by this Python, not another
+        and all(map(_is_found, packages))
     )
+
+
+def _is_found(package: str) -> bool:
+    """Whether this Python imports it from here: a copy finds that of its original."""
+    found = importlib.util.find_spec(package)
+    return bool(found and found.origin and relative(found.origin))
 
 
 def _install() -> None:
