@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import opbook
-from eager import Sample, results
+from eager import SIZES, Sample, results
 
 FUNCTIONS = opbook.__all__
 
@@ -136,12 +136,16 @@ def calls() -> dict[str, list[tuple]]:
     return noted.seen
 
 
-def with_gradient(function: str, device: str = "cpu") -> None:
-    """Call the function with a sample, and differentiate all its results."""
-    arguments = sample(function).made(lambda shape: leaf(shape, device))
+def with_gradient(
+    function: str, device: str = "cpu", sizes: dict[str, int] = SIZES
+) -> list[Tensor]:
+    """Call the function with a sample; return its results, and the gradients of all."""
+    arguments = sample(function).made(lambda shape: leaf(shape, device), sizes)
     # What is written to may not be a leaf.
     call = [a.clone() if isinstance(a, Tensor) else a for a in arguments]
-    sum(r.sum() for r in results(getattr(opbook, function)(*call))).backward()
+    found = results(getattr(opbook, function)(*call))
+    sum(r.sum() for r in found).backward()
+    return [*found, *(a.grad for a in arguments if isinstance(a, Tensor))]
 
 
 def leaf(shape: list[int], device: str) -> Tensor:
