@@ -8,11 +8,13 @@ output goes to build/, every environment to .nox/.
 from __future__ import annotations
 
 import atexit
+import difflib
 import functools
 import hashlib
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path, PurePosixPath
@@ -154,13 +156,14 @@ def lint(session: nox.Session) -> None:
         ["codespell", *["--write-changes"] * fix, *pages, *cxx],
         ["sphinx-lint", "--enable=all", "--disable=line-too-long", *prose],
     )
-    failed = [
-        name
-        for name, *options in commands
-        if not succeeds(session, tools / name, *options)
-    ]
+    failed = []
+    for name, *options in commands:
+        session.log(name)  # and not hundreds of file names, as `session.run` does
+        if subprocess.run([tools / name, *options], check=False).returncode:
+            failed.append(name)
     if failed:
-        session.error(f"{', '.join(failed)} found something: see above")
+        names = ", ".join(dict.fromkeys(failed))
+        session.error(f"{names} found something: see above; `-- --fix` mends some")
 
 
 @nox.session
@@ -233,10 +236,18 @@ def environment(session: nox.Session, name: str, *groups: str) -> str:
 
 
 def sphinx(session: nox.Session, python: str, out: Path, *options: str) -> None:
-    """Run sphinx-build with the doctrees beside the output, so that they match it."""
+    """Run sphinx-build; what it warns of comes again as the last lines, to be seen.
+
+    The doctrees lie beside the output, so that they match it.
+    """
     doctrees = out.parent / "doctrees" if out.name == "html" else out / "doctrees"
-    arguments = ["-d", doctrees, *options, "docs", out]
-    session.run(python, "-m", "sphinx", *arguments, external=True)
+    found = BUILD / "warnings.txt"
+    arguments = ["-d", doctrees, "-w", found, *options, "docs", out]
+    found.unlink(missing_ok=True)
+    if not succeeds(session, python, "-m", "sphinx", *arguments):
+        lines = found.read_text(encoding="utf-8") if found.exists() else ""
+        named = re.findall(r"^.*\b(?:WARNING|ERROR|\w+Error): .*$", lines, re.MULTILINE)
+        session.error("\n  ".join(["see above:", *dict.fromkeys(named)]))
 
 
 def require_compiler(session: nox.Session) -> None:
@@ -305,8 +316,9 @@ def find_page(session: nox.Session, name: str) -> str:
     ]
     found = exact or [page for path, page in pages.items() if name in path]
     if len(found) != 1:
-        what = "fits " + ", ".join(sorted(found)) if found else "fits no page"
-        session.error(f"{name!r} {what}: give one of\n  " + "\n  ".join(sorted(pages)))
+        what = "fits several pages" if found else "fits no page; the nearest are"
+        near = found or difflib.get_close_matches(name, pages.values(), cutoff=0)
+        session.error(f"{name!r} {what}: {', '.join(sorted(near))}")
     return found[0]
 
 

@@ -27,23 +27,16 @@ __device__ inline T warp_sum(T value, int group = kWarpSize) {
   return value;
 }
 
-// Every lane of a warp gets the sum of what `count` warps have left in shared memory.
-// `count` is at most the number of lanes of a warp.
-template <typename T>
-__device__ inline T sum_of_warps(const T* sums, int count) {
-  const int lane = threadIdx.x % kWarpSize;
-  return warp_sum(lane < count ? sums[lane] : T(0));
-}
-
 // Every thread gets the sum over the threads along x, which must be whole warps. Each
 // warp leaves its own sum in `partial`, in shared memory, and all threads add these up
 // in the same order. A second call with the same `partial` needs a barrier before it.
 template <typename T>
 __device__ inline T sum_of_whole_warps(T value, T* partial) {
   value = warp_sum(value);
-  if (threadIdx.x % kWarpSize == 0) partial[threadIdx.x / kWarpSize] = value;
+  const unsigned lane = threadIdx.x % kWarpSize;
+  if (lane == 0) partial[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  return sum_of_warps(partial, blockDim.x / kWarpSize);
+  return warp_sum(lane < blockDim.x / kWarpSize ? partial[lane] : T(0));
 }
 
 // The same over a block of one row: whole warps, and no threads along y.

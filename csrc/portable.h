@@ -1,12 +1,10 @@
-// The one file that knows CUDA from HIP from the CPU: names, the width of a warp, fast
-// arithmetic. What includes it speaks CUDA, and compiles with nvcc, HIP's clang, and a
-// C++ compiler, which sees no kernels.
+// CUDA's names for HIP, and the width of a warp. What includes it speaks CUDA, and
+// compiles with nvcc, HIP's clang, and a C++ compiler, which sees no kernels.
 #pragma once
 
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -68,11 +66,10 @@ inline int64_t blocks_for(int64_t steps, int threads) {
 
 // Multiprocessors (AMD: compute units) of the current device.
 inline int multiprocessors() {
-  int device = 0, count = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount,
-                                            device) == cudaSuccess;
-  return known ? count : 1;
+  int device = 0, count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
 }
 
 #if defined(__CUDA_ARCH_LIST__)
@@ -108,32 +105,5 @@ inline const char* launch_error() {
 }
 
 #endif  // OPBOOK_GPU
-
-// 1 / x and 2^x. A GPU has one instruction for each, which errs by few units in the
-// last place and takes subnormal numbers for zero. The CPU's results err by at most one
-// unit.
-OPBOOK_HOST_DEVICE inline float fast_reciprocal(float x) {
-#if defined(__CUDA_ARCH__)
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#elif defined(__HIP_DEVICE_COMPILE__)
-  return __builtin_amdgcn_rcpf(x);
-#else
-  return 1.0f / x;
-#endif
-}
-
-OPBOOK_HOST_DEVICE inline float fast_exp2(float x) {
-#if defined(__CUDA_ARCH__)
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#elif defined(__HIP_DEVICE_COMPILE__)
-  return __builtin_amdgcn_exp2f(x);
-#else
-  return std::exp2(x);
-#endif
-}
 
 }  // namespace opbook

@@ -50,18 +50,10 @@ inline std::string shape_of(const Tensor& tensor) { return shape_of(tensor.sizes
 
 inline std::string device_of(const Tensor& tensor) {
   const auto device = tensor.device();
-  const std::string index = std::to_string(device.index());
-  switch (device.type()) {
-    case torch::headeronly::DeviceType::CPU:
-      return "cpu";
-    case torch::headeronly::DeviceType::CUDA:
-      return "cuda:" + index;
-    case torch::headeronly::DeviceType::Meta:
-      return "meta";
-    default:
-      return "device type " + std::to_string(static_cast<int>(device.type())) + ":" +
-             index;
-  }
+  const std::string index = ":" + std::to_string(device.index());
+  if (device.is_cpu()) return "cpu";
+  if (device.is_cuda()) return "cuda" + index;
+  return "device type " + std::to_string(static_cast<int>(device.type())) + index;
 }
 
 inline bool is_float8(ScalarType dtype) {

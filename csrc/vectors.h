@@ -18,6 +18,10 @@ struct View {
 // A thread loads or stores at most 16 bytes at once.
 constexpr int kVectorBytes = 16;
 
+OPBOOK_HOST_DEVICE inline bool is_vector_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+
 // N neighbouring elements, aligned so that the compiler moves them 16 bytes at a time.
 template <typename T, int N>
 struct alignas(sizeof(T) * N < kVectorBytes ? sizeof(T) * N : kVectorBytes) Vector {
@@ -75,9 +79,5 @@ __device__ inline void store_at_once(Elements* to, Elements elements) {
 }
 
 #endif  // OPBOOK_GPU
-
-inline bool is_vector_aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
-}
 
 }  // namespace opbook

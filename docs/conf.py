@@ -134,8 +134,9 @@ sphinx_gallery_conf = {
     # Its two pages load scripts from other hosts.
     "write_computation_times": False,
 }
-# `minigallery` warns that it knows no backreferences. It is given files.
-suppress_warnings = ["sphinx_gallery.config"]
+# `minigallery` warns that it knows no backreferences: it is given files. And the folder
+# of the repository may have a space in its name.
+suppress_warnings = ["sphinx_gallery.config", "sphinx_gallery.space_in_filename"]
 
 
 def copy_notebooks() -> None:

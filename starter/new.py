@@ -43,7 +43,8 @@ GUIDE = re.compile(r"(#|//) \[/?(?!math\]|/?reference\])\w+/?\] ?")  # marks its
 WORDS = re.compile(
     r'// \w+: |    """Compute `|.*\bIt (?:computes|writes)\s*(`|$)'
 )  # in words
-NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*')  # strings and comments
+# Strings, comments, and attributes, of which a project may have the name too.
+NOT_CODE = re.compile(r'"""[\s\S]*?"""|"[^"\n]*"|(#|//).*|(?<=\w|\)|\])\.[a-z]\w*')
 INIT = re.compile(r"^(import torch|from \w+ import _C)  # ", re.MULTILINE)
 Texts = dict[Path, str]
 
@@ -118,25 +119,37 @@ def rename(texts: Texts, names: dict[str, str]) -> Texts:
     return {Path(new(str(path))): new(text) for path, text in texts.items()}
 
 
-def check_name(what: str, name: str, texts: Texts) -> None:
-    """Exit with the reason if a name cannot be used in a project."""
+def words_of(texts: Texts) -> set[str]:
+    """Return the words of the code."""
     code = [NOT_CODE.sub("", texts[path]) for path in texts if path.suffix in CODE]
-    words = {word for text in code for word in re.findall(r"\w+", text)}
+    return {word for text in code for word in re.findall(r"\w+", text)}
+
+
+def is_taken(name: str, operator: str, texts: Texts, mine: Texts) -> bool:
+    """Say whether the starter's code uses a name, or yours one that is made of it."""
+    words = words_of(texts)
+    made = {word.replace(operator, name) for word in words if operator in word}
+    others = {part for word in words for part in word.replace(operator, "").split("_")}
+    return name in words - {operator} | others or not words_of(mine).isdisjoint(made)
+
+
+def check_name(what: str, name: str, operator: str, texts: Texts, mine: Texts) -> None:
+    """Exit with the reason if a name cannot take the operator's place."""
     if not re.fullmatch("[a-z][a-z0-9_]*[a-z0-9]|[a-z]", name):
         problem = "must be lower-case letters, digits and _, and begin with a letter"
     elif keyword.iskeyword(name) or name in RESERVED:
         problem = "is reserved in Python, C++ or PyTorch"
     elif what == "package" and name in sys.stdlib_module_names:
         problem = "is a module of Python"
-    elif name in words.union(*(word.split("_") for word in words)):
+    elif is_taken(name, operator, texts, mine):
         problem = "is taken: the code of the project uses this name already"
     else:
         return
     sys.exit(f"new.py: {what} {name!r} {problem}")
 
 
-def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
-    """Write the files, and say what to do with them."""
+def write(folder: Path, texts: Texts, name: str, kind: str, made: str) -> None:
+    """Write the files, and say what was made and what to do with it."""
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
@@ -151,7 +164,8 @@ def write(folder: Path, texts: Texts, name: str, kind: str) -> None:
         if marked := [n for n, line in lines if FORMULA.match(line)]:
             places.append(f"  {place}, lines {marked[0]} to {marked[-1]}")
         words += [f"{place}:{n}" for n, line in lines if WORDS.match(line)]
-    print("  python -m pip install --no-build-isolation -e .\n  python -m pytest")
+    print(f"{made}\n  python -m pip install --no-build-isolation -e .")
+    print("  python -m pytest")
     mine, starters = function_of(kind, name), function_of(kind, KINDS[kind])
     print(f"{mine} still computes what {starters} of the starter does.")
     print("Write your formula here:", *places, sep="\n")
@@ -162,8 +176,8 @@ def create(folder: Path, package: str, name: str, kind: str, options: set[str]) 
     """Write a project into a new folder."""
     own, shared = template(kind, "triton" in options)
     texts = shared | own
-    check_name("package", package, texts)
-    check_name("operator", name, texts)
+    check_name("package", package, KINDS[kind], texts, {})
+    check_name("operator", name, KINDS[kind], texts, {})
     if package == name:
         sys.exit(f"new.py: package and operator are both {package!r}: use --package")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -171,9 +185,8 @@ def create(folder: Path, package: str, name: str, kind: str, options: set[str]) 
     texts = flatten(texts) if "flat" in options else texts
     names = {KINDS[kind]: name, AUTHOR: f"The authors of {package}"}
     names |= {PACKAGE: package, PACKAGE.upper(): package.upper()}
-    print(f"Made the package {package} with the operator {name}. Next:")
-    print(f"  cd {folder}")
-    write(folder, rename(texts, names), name, kind)
+    made = f"Made the package {package} with the operator {name}. Next:\n  cd {folder}"
+    write(folder, rename(texts, names), name, kind, made)
 
 
 def add(folder: Path, name: str, kind: str) -> None:
@@ -184,7 +197,7 @@ def add(folder: Path, name: str, kind: str) -> None:
     init, package = inits[0], inits[0].parent.name
     own, shared = template(kind, is_triton=not (folder / "csrc").is_dir())
     texts = read(folder)
-    check_name("operator", name, texts | shared | own)
+    check_name("operator", name, KINDS[kind], shared | own, texts)
     own = own if init.parent.parent.name == "src" else flatten(own)
     names = {KINDS[kind]: name, PACKAGE: package, PACKAGE.upper(): package.upper()}
     own = {path: text for path, text in rename(own, names).items() if path not in texts}
@@ -199,8 +212,8 @@ def add(folder: Path, name: str, kind: str) -> None:
     lines = sorted([*lines, f"from {package}.{name} import {function}\n"])
     text = text[:start] + "".join(lines) + text[start:]
     init.write_text(text, encoding="utf-8")
-    print(f"Added {', '.join(sorted(path.as_posix() for path in own))}. Next:")
-    write(folder, own, name, kind)
+    made = f"Added {', '.join(sorted(path.as_posix() for path in own))}. Next:"
+    write(folder, own, name, kind, made)
 
 
 def main() -> None:
@@ -218,10 +231,12 @@ def main() -> None:
     args = parser.parse_args()
     name = args.add or args.operator
     name = name.removesuffix("_") if args.kind == "inplace" else name
+    options = {option for option in ("triton", "flat") if getattr(args, option)}
+    if args.add and (options or args.package):
+        parser.error("--add finds package, language and folders in the project")
     if args.add:
         return add(args.folder, name, args.kind)
     package = args.package or args.folder.resolve().name.replace("-", "_")
-    options = {option for option in ("triton", "flat") if getattr(args, option)}
     create(args.folder, package, name, args.kind, options)
 
 

@@ -30,6 +30,8 @@ CXX_NAMES = {
     torch.bfloat16: "c10::BFloat16",
     torch.float32: "float",
     torch.float64: "double",
+    torch.bool: "bool",
+    torch.uint8: "unsigned char",
 }
 # Of input and weight. The other half type has no code of its own.
 FEW = ("c10::Half, c10::Half", "c10::Half, float", "float, float", "double, double")
@@ -141,6 +143,8 @@ def build(
         folder: Where the library goes.
         types: Of input and weight, as for ``with_instances``; all when left out.
         more: C++ to append, such as launchers that take no structs.
+
+    The launches may also be in headers that lie beside the file.
     """
     headers = folder / "include" / "hip"
     headers.mkdir(parents=True, exist_ok=True)
@@ -148,12 +152,17 @@ def build(
     runtime = _object(HERE / "gpu_emulator.cpp", [*FLAGS, "-O2"])
     text = source.read_text() + more
     text = text if types is None else with_instances(text, types)
-    text, launches = LAUNCH.subn(CALL, text)
-    if launches == 0 or "<<<" in text:
+    texts = {header: header.read_text() for header in source.parent.glob("*.h")}
+    texts[source] = text
+    calls = {path: LAUNCH.sub(CALL, text) for path, text in texts.items()}
+    if calls == texts or any("<<<" in text for text in calls.values()):
         raise ValueError(f"{source}: can't read its <<<...>>> launches")
     of_more = zlib.crc32(more.encode())  # a library that is loaded keeps its file name
-    rewritten = folder / f"{source.stem}.{warp_size}.{of_more}.cpp"
-    rewritten.write_text(f'#line 1 "{source}"\n{text}')
+    rewritten = folder / source.stem / f"{source.stem}.{warp_size}.{of_more}.cpp"
+    rewritten.parent.mkdir(exist_ok=True)
+    for path, text in calls.items():
+        place = rewritten if path == source else rewritten.with_name(path.name)
+        place.write_text(f'#line 1 "{path}"\n{text}')
     torch_headers = Path(torch.__file__).parent / "include"
     includes = [f"-I{path}" for path in (source.parent, headers.parent, torch_headers)]
     flags = [*FLAGS, *CHECKED, *LANES[warp_size], *includes]

@@ -26,7 +26,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("csrc", "src", "tests", "examples_src", "setup.py", "pyproject.toml")
-PARTS += ("benchmarks", "conftest.py", "docs/_ext", "starter", "README.md", "LICENSE")
+PARTS += ("benchmarks", "conftest.py", "docs/_ext", "starter", "tools", "README.md")
+PARTS += ("LICENSE",)
 FAULTS = "tests/faults/*.toml"  # a file for each operator
 EMULATOR = "tests/test_gpu_emulator.py"
 ON_THE_EMULATOR = (EMULATOR, "_kernel.py")
@@ -127,7 +128,7 @@ class Copy:
         output = done.stdout + done.stderr
         if found := re.search(r"g\+\+ failed:[\s\S]*? error: (.*)", output):
             return "broken", f"does not compile: {found[1]}"
-        line = r"^(?:FAILED|ERROR) tests/(\S+?::.*?)(?: - .*)?$"
+        line = r"^(?:FAILED|ERROR) (?:tools/)?tests/(\S+?::.*?)(?: - .*)?$"
         if failed := re.search(line, output, re.MULTILINE):
             return "killed", failed[1]
         if crashed := re.search(r'tests/(\w+\.py)", line \d+ in (test_\w+)', output):

@@ -45,7 +45,7 @@ FOUND = [name for name in faults.FAULTS if name != STRIDES]
 def test_a_planted_fault_is_found(name):
     torch.manual_seed(0)
     expected, operator, arguments = faults.FAULTS[name]
-    assert expected in wrong(operator, arguments, names=[expected])
+    assert expected in wrong(operator, arguments, names=[expected], strict=True)
 
 
 # Their numbers are right, so that only a clock can tell.
@@ -69,7 +69,22 @@ def planted():
     return loaded("planted")
 
 
-@pytest.mark.parametrize("number", range(len(PLANTED["fault"])))
+# The same check finds another one of these faults, or misses it.
+LIKE_ANOTHER = {
+    "gradient lacks a factor",
+    "gradient forgets the limit",
+    "a NaN becomes the limit",
+    "gradient has another mask",
+}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(n, marks=pytest.mark.all if fault["what"] in LIKE_ANOTHER else ())
+        for n, fault in enumerate(PLANTED["fault"])
+    ],
+)
 def test_a_fault_in_an_operator_that_was_not_written_for_it(planted, number, tmp_path):
     fault = PLANTED["fault"][number]
     found = planted.found_by(number, fault, str(tmp_path))

@@ -48,8 +48,7 @@ class Needs(NamedTuple):
 # By name, and by the first two numbers among the template arguments where they matter.
 # A kernel that is not listed is held to the general rules alone.
 NEEDS = {
-    "gelu_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
-    "neg_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
+    "elementwise_kernel": Needs(reductions=0, barriers=0, wide_loads=1),
     # One reduction of the three is for rows that are a part of a warp.
     "rms_norm_kernel": Needs(3, barriers=1, wide_loads=3, kept_loads=2),
     "rms_norm_two_pass_kernel": Needs(2, barriers=1, wide_loads=3),

@@ -56,10 +56,10 @@ def test_on_a_gpu(check):
 def test_our_kernel_is_called_and_logged(device):
     calls = with_switches(device, ON, LOG)["calls"]
     start = f"opbook: aten::neg {'CPU' if device == 'cpu' else 'CUDA'}"
-    assert calls["dense"] == [f"{start} float32 [2, 3]"]
+    assert calls["dense"] == [f"{start} Float [2, 3]"]
     assert calls["operator"] == calls["dense"]
-    assert calls["half"] == [f"{start} float16 [3, 2]"]
-    assert calls["strided"] == [f"{start} float32 [2, 3] by eager"]
+    assert calls["half"] == [f"{start} Half [3, 2]"]
+    assert calls["strided"] == [f"{start} Float [2, 3] by eager"]
     assert calls["compiled"] == calls["dense"]
 
 
@@ -103,8 +103,7 @@ def launch(tmp_path_factory):
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.float32, torch.float64, torch.uint8]
 )
-def test_kernel_takes_every_element_once(launch, monkeypatch, dtype, count, offsets):
-    monkeypatch.setitem(emulated.CXX_NAMES, torch.uint8, "unsigned char")
+def test_kernel_takes_every_element_once(launch, dtype, count, offsets):
     read, written = offsets  # one is a place that is not aligned to 16 bytes
     input = (torch.randn(count + read).abs() * 50).to(dtype)[read:]
     output = torch.zeros(count + written, dtype=dtype)[written:]

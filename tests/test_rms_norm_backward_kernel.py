@@ -127,6 +127,15 @@ def test_rms_norm_backward_of_many_rows_with_gaps(launch, hidden):
     check_rms_norm_backward(launch, grad.half(), input, torch.randn(hidden))
 
 
+@pytest.mark.parametrize("later", ["grad", "input"])
+def test_rms_norm_backward_of_rows_that_begin_in_different_places(launch, later):
+    """Neither has gaps, but where one has a vector, the other has none."""
+    starts = {"grad": 0, "input": 0} | {later: 1}
+    grad, input = (torch.randn(300 * 33 + 1).half()[n:] for n in starts.values())
+    rows = [each[: 300 * 33].view(300, 33) for each in (grad, input)]
+    check_rms_norm_backward(launch, *rows, torch.randn(33))
+
+
 @pytest.mark.parametrize("rows", [5, 300])  # few, and more
 @pytest.mark.parametrize("name", ["grad", "input"])
 def test_rms_norm_backward_of_rows_beside_a_nan(launch, name, rows):

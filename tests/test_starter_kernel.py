@@ -1,13 +1,11 @@
 """The starter's GPU kernels, run on the CPU by the emulator: see gpu_emulator.h."""
 
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-import emulated
 from gpu import needs_emulator
 from operands import not_written, sum_dtype
 
@@ -84,27 +82,11 @@ KINDS = {
     "rows": ("rows", "softmax_lse", ROWS),
     "inplace": ("inplace", "ema_update", INPLACE),
 }
-emulated.CXX_NAMES[torch.bool] = "bool"  # of a mask, which no other kernel has
 DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 COUNTS = [1, 7, 8, 9, 2047, 2048, 2050]  # of vectors with and without a tail
 
 pytest_plugins = "emulator_fixtures"
 pytestmark = needs_emulator
-
-
-def whole(file: Path, included: set[str]) -> str:
-    """Put its headers into a file: the emulator rewrites launches there alone."""
-
-    def header(include):
-        path = file.with_name(include[1])
-        if not path.exists():
-            return include[0]
-        is_new = path.name not in included
-        included.add(path.name)
-        return whole(path, included) if is_new else ""
-
-    text = file.read_text().replace("#pragma once", "")
-    return re.sub(r'#include "(\w+\.h)"', header, text)
 
 
 @pytest.fixture(scope="session")
@@ -113,14 +95,10 @@ def kernels_of(built, tmp_path_factory):
 
     def kernels(kind, warp_size=32):
         folder, operator, plain = KINDS[kind]
-        source = folder_of[kind] / f"plain_{kind}.cu"
-        if not source.exists():
-            for place in {"cpp", folder}:
-                shutil.copytree(
-                    STARTER / place / "csrc", source.parent, dirs_exist_ok=True
-                )
-            source.write_text(whole(source.parent / f"{operator}.cu", set()) + plain)
-        return built(source, warp_size)
+        project = folder_of[kind]
+        for place in {"cpp", folder}:
+            shutil.copytree(STARTER / place / "csrc", project, dirs_exist_ok=True)
+        return built(project / f"{operator}.cu", warp_size, plain)
 
     folder_of = {kind: tmp_path_factory.mktemp(kind) for kind in KINDS}
     return kernels

@@ -56,19 +56,12 @@ std::tuple<Tensor, Tensor> add_and_normalize(const Device& device, const Tensor&
                                              const Tensor* rrms) {
   const Tensor output = new_empty(kName, input, input.sizes());
   const Tensor sum = new_empty(kName, input, input.sizes());
-  if (input.numel() == 0) return {output, sum};
   const Tensor inputs = viewable(kName, input), residuals = viewable(kName, residual);
-  const int64_t hidden = input.size(-1);
-  with_types_of(kName, input, weight, [&]<typename T, typename W>(T, const W* weight) {
-    device(rms_norm_args<T, W>{.input = view_of<const T>(inputs),
-                               .weight = weight,
-                               .output = view_of<T>(output),
-                               .rrms = data_or_null<T>(rrms),
-                               .rows = input.numel() / hidden,
-                               .hidden = hidden,
-                               .eps = eps_or_default<T>(eps)},
-           Residual<T>{view_of<const T>(residuals), view_of<T>(sum)});
-  });
+  with_args_of(kName, inputs, weight, eps, output, rrms,
+               [&]<typename T, typename W>(const rms_norm_args<T, W>& args) {
+                 device(args,
+                        Residual<T>{view_of<const T>(residuals), view_of<T>(sum)});
+               });
   return {output, sum};
 }
 

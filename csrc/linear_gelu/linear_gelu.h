@@ -4,11 +4,38 @@
 
 #include <cmath>
 
-#include "../vectors.h"
+#include "../elementwise.h"
 
 namespace opbook {
 
-enum class Gelu { kErf, kTanh };
+enum class GeluForm { kErf, kTanh };
+
+// 1 / x and 2^x. A GPU has one instruction for each, which errs by few units in the
+// last place and takes subnormal numbers for zero. The CPU's results err by at most one
+// unit.
+OPBOOK_HOST_DEVICE inline float fast_reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return 1.0f / x;
+#endif
+}
+
+OPBOOK_HOST_DEVICE inline float fast_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return std::exp2(x);
+#endif
+}
 
 // [math] x * Phi(x), once, for every device
 // Phi, the distribution function of the standard normal distribution. Its relative
@@ -28,28 +55,33 @@ OPBOOK_HOST_DEVICE inline float normal_distribution(float x) {
   return x < 0 ? tail : 1.0f - tail;
 }
 
-// GELU for a result of type T.
-template <Gelu kForm, typename T>
-OPBOOK_HOST_DEVICE inline compute_t<T> gelu(compute_t<T> x) {
-  using C = compute_t<T>;
-  if constexpr (kForm == Gelu::kErf && sizeof(T) == 2) {
-    return x * normal_distribution(x);  // half the instructions of erfc
-  } else if constexpr (kForm == Gelu::kErf) {
-    constexpr C kSqrtHalf = 0.70710678118654752440;  // sqrt(1 / 2)
-    // (1 + erf(u)) / 2 loses every digit where erf(u) nears -1; erfc(-u) / 2 none.
-    return C(0.5) * x * std::erfc(-x * kSqrtHalf);
-  } else {
-    constexpr C kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2 / pi)
-    constexpr C kCubic = 0.044715;
-    const C u = kSqrtTwoOverPi * (x + kCubic * x * x * x);
-    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), for the same reason.
-    if constexpr (sizeof(T) == 2) {
-      return x * fast_reciprocal(1.0f + fast_exp2(-2.88539008f * u));  // 2 log2(e) u
+// GELU, computed in compute_t<T>.
+template <GeluForm kForm>
+struct Gelu {
+  template <typename T>
+  OPBOOK_HOST_DEVICE T operator()(T element) const {
+    using C = compute_t<T>;
+    const C x = static_cast<C>(element);
+    if constexpr (kForm == GeluForm::kErf && sizeof(T) == 2) {
+      return static_cast<T>(x * normal_distribution(x));  // half of erfc's instructions
+    } else if constexpr (kForm == GeluForm::kErf) {
+      constexpr C kSqrtHalf = 0.70710678118654752440;  // sqrt(1 / 2)
+      // (1 + erf(u)) / 2 loses every digit where erf(u) nears -1; erfc(-u) / 2 none.
+      return C(0.5) * x * std::erfc(-x * kSqrtHalf);
     } else {
-      return x / (C(1) + std::exp(C(-2) * u));
+      constexpr C kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2 / pi)
+      constexpr C kCubic = 0.044715;
+      const C u = kSqrtTwoOverPi * (x + kCubic * x * x * x);
+      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), for the same reason.
+      if constexpr (sizeof(T) == 2) {
+        const C power = fast_exp2(-2.88539008f * u);  // 2 log2(e) u
+        return static_cast<T>(x * fast_reciprocal(1.0f + power));
+      } else {
+        return x / (C(1) + std::exp(C(-2) * u));
+      }
     }
   }
-}
+};
 // [/math]
 
 // Writes GELU of the `numel` neighbouring elements of `input` to `output`, which may be
@@ -59,32 +91,5 @@ OPBOOK_HOST_DEVICE inline compute_t<T> gelu(compute_t<T> x) {
 template <typename T>
 const char* launch_linear_gelu(const T* input, T* output, int64_t numel, bool tanh_form,
                                void* stream);
-
-#if defined(OPBOOK_GPU)
-
-// A thread takes vectors of kWidth elements, then single ones of the tail.
-template <typename T, Gelu kForm, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
-    gelu_kernel(const T* input, T* output, int64_t vectors, int64_t numel) {
-  using C = compute_t<T>;
-  using Elements = Vector<T, kWidth>;
-
-  const int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
-  const int64_t threads = gridDim.x * static_cast<int64_t>(blockDim.x);
-  for (int64_t i = first; i < vectors; i += threads) {
-    Elements elements = reinterpret_cast<const Elements*>(input)[i];
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const C x = static_cast<C>(elements.data[j]);
-      elements.data[j] = static_cast<T>(gelu<kForm, T>(x));
-    }
-    reinterpret_cast<Elements*>(output)[i] = elements;
-  }
-  for (int64_t i = vectors * kWidth + first; i < numel; i += threads) {
-    output[i] = static_cast<T>(gelu<kForm, T>(static_cast<C>(input[i])));
-  }
-}
-
-#endif  // OPBOOK_GPU
 
 }  // namespace opbook

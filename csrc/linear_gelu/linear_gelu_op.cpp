@@ -87,22 +87,14 @@ Tensor fused_linear_gelu(const Tensor& input, const Tensor& weight,
 // [/fused]
 #endif
 
-template <Gelu kForm, typename T>
-void gelu_elements(const T* input, T* output, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    const auto x = static_cast<compute_t<T>>(input[i]);
-    output[i] = static_cast<T>(gelu<kForm, T>(x));
-  }
-}
-
 struct Cpu {
   explicit Cpu(const Tensor&) {}
 
   template <typename T>
   void gelu(const T* input, T* output, int64_t count, bool tanh_form) const {
     constexpr int64_t kElementsPerTask = 4096;  // about 30 us of exp or erfc
-    const auto elements =
-        tanh_form ? gelu_elements<Gelu::kTanh, T> : gelu_elements<Gelu::kErf, T>;
+    const auto elements = tanh_form ? compute_range<Gelu<GeluForm::kTanh>, T>
+                                    : compute_range<Gelu<GeluForm::kErf>, T>;
     torch::stable::parallel_for(
         0, count, kElementsPerTask,
         [&](int64_t begin, int64_t end) { elements(input, output, begin, end); });

@@ -1,6 +1,4 @@
 // The GPU launcher of neg: raw pointers and a stream, no PyTorch.
-#include <algorithm>
-
 #include "neg.h"
 
 namespace opbook {
@@ -8,14 +6,10 @@ namespace opbook {
 // [launch]
 template <typename T>
 const char* launch_neg(const T* input, T* output, int64_t count, void* stream) {
-  constexpr int kThreads = 256;
-  constexpr int kWidth = kVectorBytes / sizeof(T);
   if (count == 0) return nullptr;  // a grid of no blocks cannot be launched
-  const bool aligned = is_vector_aligned(input) && is_vector_aligned(output);
-  const int64_t vectors = aligned ? count / kWidth : 0;
-  const int64_t steps = std::max(vectors, count - vectors * kWidth);
-  neg_kernel<T, kWidth>
-      <<<blocks_for(steps, kThreads), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+  const auto [vectors, blocks] = vectors_and_blocks(input, output, count);
+  elementwise_kernel<Negative, T>
+      <<<blocks, kElementwiseThreads, 0, static_cast<cudaStream_t>(stream)>>>(
           input, output, vectors, count);
   return launch_error();
 }
@@ -31,6 +25,5 @@ OPBOOK_INSTANTIATE(c10::Half);
 OPBOOK_INSTANTIATE(c10::BFloat16);
 OPBOOK_INSTANTIATE(float);
 OPBOOK_INSTANTIATE(double);
-#undef OPBOOK_INSTANTIATE
 
 }  // namespace opbook

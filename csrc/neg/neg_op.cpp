@@ -12,11 +12,6 @@ namespace opbook {
 
 namespace {
 
-template <typename T>
-void negate_range(const T* input, T* output, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) output[i] = negative(input[i]);
-}
-
 struct Cpu {
   static constexpr const char* kKey = "CPU";
 
@@ -25,9 +20,10 @@ struct Cpu {
   template <typename T>
   void neg(const T* input, T* output, int64_t count) const {
     constexpr int64_t kElementsPerTask = 32768;  // at::internal::GRAIN_SIZE
-    torch::stable::parallel_for(
-        0, count, kElementsPerTask,
-        [&](int64_t begin, int64_t end) { negate_range(input, output, begin, end); });
+    torch::stable::parallel_for(0, count, kElementsPerTask,
+                                [&](int64_t begin, int64_t end) {
+                                  compute_range<Negative>(input, output, begin, end);
+                                });
   }
 };
 

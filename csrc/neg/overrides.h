@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "../tensors.h"
 
@@ -30,36 +29,14 @@ inline bool is_override_enabled(const char* op) {
 inline const bool kLogCalls = is_set("OPBOOK_LOG_CALLS");
 // [/switches]
 
-inline std::string python_name(ScalarType dtype) {
-  constexpr std::pair<ScalarType, const char*> kNames[] = {
-      {ScalarType::Bool, "bool"},
-      {ScalarType::Byte, "uint8"},
-      {ScalarType::Char, "int8"},
-      {ScalarType::Short, "int16"},
-      {ScalarType::Int, "int32"},
-      {ScalarType::Long, "int64"},
-      {ScalarType::Half, "float16"},
-      {ScalarType::BFloat16, "bfloat16"},
-      {ScalarType::Float, "float32"},
-      {ScalarType::Double, "float64"},
-      {ScalarType::ComplexHalf, "complex32"},
-      {ScalarType::ComplexFloat, "complex64"},
-      {ScalarType::ComplexDouble, "complex128"},
-  };
-  for (const auto& [known, name] : kNames) {
-    if (known == dtype) return name;
-  }
-  return torch::headeronly::toString(dtype);
-}
-
 // One line a call, in one write: lines of several threads do not mix. `by` says who did
 // the work, where it is not our kernel.
 inline void log_call(const char* op, const char* key, const Tensor& tensor,
                      const char* by = "") {
   if (!kLogCalls) return;
   const std::string line = std::string("opbook: ") + op + " " + key + " " +
-                           python_name(tensor.scalar_type()) + " " + shape_of(tensor) +
-                           by + "\n";
+                           torch::headeronly::toString(tensor.scalar_type()) + " " +
+                           shape_of(tensor) + by + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -57,7 +57,7 @@ struct Columns {
   __device__ bool may_load_whole(View<const T> matrix, int64_t row,
                                  int64_t rows) const {
     return kAligned || (row > 0 && row < rows - 1 && matrix.stride == count &&
-                        count >= kWidth && is_aligned(matrix.row(row) - shift));
+                        count >= kWidth && is_vector_aligned(matrix.row(row) - shift));
   }
 
   // Where vector i of a row is, in any tensor. Its elements outside the row are those
@@ -70,7 +70,7 @@ struct Columns {
   // Whether vector i of any row lies inside it and is aligned.
   template <typename T, typename Index>
   __device__ bool has_whole(const T* row, Index i) const {
-    return is_inside_whole(i) && (kAligned || is_aligned(row + first_of(i)));
+    return is_inside_whole(i) && (kAligned || is_vector_aligned(row + first_of(i)));
   }
 
   // Vector i of any row. If rows are not aligned, its elements come one by one; outside
@@ -135,10 +135,6 @@ struct Columns {
   }
 
  private:
-  __device__ static bool is_aligned(const void* pointer) {
-    return reinterpret_cast<uintptr_t>(pointer) % kVectorBytes == 0;
-  }
-
   template <typename Index>
   __device__ Index first_of(Index i) const {
     return i * kWidth - shift;

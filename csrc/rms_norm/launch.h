@@ -47,7 +47,7 @@ bool has_clusters(Kernel kernel) {
          code.ptxVersion >= 90;
 }
 
-// What <<<>>> cannot say: a launch with an attribute.
+// A launch with an attribute, for which angle brackets have no place.
 struct LaunchWithAttribute {
   cudaLaunchAttribute attribute{};
   cudaLaunchConfig_t config{};
@@ -74,12 +74,6 @@ struct ClusterLaunch : LaunchWithAttribute {
   ClusterLaunch(int threads, void* stream) : LaunchWithAttribute(threads, stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kBlocks, 1, 1};
-  }
-
-  template <typename Kernel, typename... Arguments>
-  void operator()(Kernel kernel, int64_t clusters, Arguments... arguments) {
-    const dim3 blocks(static_cast<unsigned>(clusters * kBlocks));
-    LaunchWithAttribute::operator()(kernel, blocks, arguments...);
   }
 
   // How many clusters the device runs at a time. That is none on a part of a GPU that

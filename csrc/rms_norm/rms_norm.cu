@@ -22,7 +22,8 @@ bool launch_cluster(const rms_norm_args<T, W>& args, const Call& call, void* str
   if (!kAligned && clusters < call.rows) clusters -= clusters % kWidth;
   if (clusters == 0) return false;
   const Problem<compute_t<T>> problem(args);
-  launch(kernel, clusters, args.input, args.weight, args.output, args.rrms, problem);
+  launch(kernel, clusters * kClusterBlocks, args.input, args.weight, args.output,
+         args.rrms, problem);
   return true;
 }
 #endif

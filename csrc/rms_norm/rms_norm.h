@@ -110,22 +110,16 @@ __device__ inline compute_t<T> squares(Vector<T, kWidth> x) {
   return sum_of_squares;
 }
 
-// Without a weight every element is scaled by one.
-template <typename Weight>
-__device__ inline Weight ones() {
-  Weight vector;
-#pragma unroll
-  for (auto& element : vector.data) element = 1.0f;
-  return vector;
-}
-
-// Vector i of the weight, cut as the row is. All rows share the weight, so if the rows
-// are not aligned, its vectors are aligned for few of them, and each element is loaded
-// by itself.
+// Vector i of the weight, cut as the row is; of ones if there is no weight. All rows
+// share the weight, so if the rows are not aligned, its vectors are aligned for few of
+// them, and each element is loaded by itself.
 template <typename Columns, typename W, typename Index>
 __device__ inline auto weight_at(const Columns& columns, const W* weight, Index i) {
-  using Weight = decltype(columns.elements(weight, i));
-  return weight != nullptr ? columns.elements(weight, i) : ones<Weight>();
+  if (weight != nullptr) return columns.elements(weight, i);
+  decltype(columns.elements(weight, i)) ones;
+#pragma unroll
+  for (W& one : ones.data) one = 1.0f;
+  return ones;
 }
 
 template <typename T, typename W, int kWidth>
@@ -157,14 +151,11 @@ __device__ inline Vector<T, kWidth> rounded_sums(Vector<T, kWidth> input,
 template <int kKept, int kWidth, bool kAligned>
 struct Share {
   Columns<kWidth, kAligned> columns;
-  int first, step,
-      end;  // vectors: the thread's first, from each to its next, the row's
+  // Of vectors: the thread's first, from each to its next, and the end of the row.
+  int first, step, end;
 
   __device__ Share(int first, int step, Columns<kWidth, kAligned> columns)
-      : columns(columns),
-        first(first),
-        step(step),
-        end(static_cast<int>(columns.vectors())) {}
+      : columns(columns), first(first), step(step), end(columns.vectors()) {}
 
   // Calls body(k, i) for each: i is the place of the k-th in the row.
   template <typename Body>
@@ -440,13 +431,6 @@ dim3 block_of(int64_t vectors) {
                        std::min(kShortRowThreads, Form::kThreads));
 }
 
-// How many vectors of a row that block could keep. Threads come in whole warps, or as
-// powers of two, so some keep fewer than they could.
-template <typename Form>
-int64_t capacity_of(int64_t vectors) {
-  return int64_t{Form::kKept} * block_of<Form>(vectors).x;
-}
-
 // [paths]
 // What decides which kernel a call takes: its rows, the vectors of a row, how many
 // there would be in vectors of kNarrowBytes (none, if rows are not aligned to that, or
@@ -469,8 +453,10 @@ enum class Path {
 // The first line that fits.
 inline Path path_of(const Call& call) {
   const auto [rows, vectors, narrow, has_weight, adds, has_clusters] = call;
-  const bool three_fit =
-      !adds && capacity_of<ThreeVectors>(vectors) < capacity_of<TwoVectors>(vectors);
+  // Threads come in whole warps, or as powers of two: three vectors each may leave
+  // fewer places empty than two.
+  const bool three_fit = !adds && 3 * block_of<ThreeVectors>(vectors).x <
+                                      2 * block_of<TwoVectors>(vectors).x;
   // clang-format off
   if (rows <= 256 && vectors <= (adds ? 512 : 1024) && has_weight) return Path::kFewRows;
   if (narrow <= NarrowVectors::kVectors && narrow > 0)             return Path::kNarrow;

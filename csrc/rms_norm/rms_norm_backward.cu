@@ -138,10 +138,10 @@ void launch_fused(const rms_norm_backward_args<T, W>& args, const Plan& plan,
 #if defined(OPBOOK_CLUSTERS)
   if (plan.path == BackwardPath::kCluster) {
     ClusterLaunch<kClusterBlocks> launch(plan.block.x, stream);
-    return launch(kernel, plan.chunks, args.grad.data, args.grad.stride,
-                  args.input.data, args.input.stride, args.weight, args.rrms,
-                  args.added, args.grad_input, partial, args.grad_weight, rows, hidden,
-                  inverse_hidden);
+    return launch(kernel, plan.chunks * kClusterBlocks, args.grad.data,
+                  args.grad.stride, args.input.data, args.input.stride, args.weight,
+                  args.rrms, args.added, args.grad_input, partial, args.grad_weight,
+                  rows, hidden, inverse_hidden);
   }
 #endif
   kernel<<<plan.chunks, plan.block, 0, static_cast<cudaStream_t>(stream)>>>(

@@ -116,22 +116,12 @@ struct Gpu : GpuOf {
 };
 #endif
 
-// Hands viewable tensors to `device`. `rrms` may be null.
 template <typename Device>
 void normalize(const char* op, const Device& device, const Tensor& input,
                const std::optional<Tensor>& weight, std::optional<double> eps,
                const Tensor& output, const Tensor* rrms) {
-  if (input.numel() == 0) return;
-  const int64_t hidden = input.size(-1);
-  with_types_of(op, input, weight, [&]<typename T, typename W>(T, const W* weight) {
-    device.normalize(rms_norm_args<T, W>{.input = view_of<const T>(input),
-                                         .weight = weight,
-                                         .output = view_of<T>(output),
-                                         .rrms = data_or_null<T>(rrms),
-                                         .rows = input.numel() / hidden,
-                                         .hidden = hidden,
-                                         .eps = eps_or_default<T>(eps)});
-  });
+  with_args_of(op, input, weight, eps, output, rrms,
+               [&](const auto& args) { device.normalize(args); });
 }
 
 template <typename Device>

@@ -121,13 +121,6 @@ inline Tensor new_rrms(const char* op, const Tensor& input) {
              : new_empty(op, input, rows, dtype);
 }
 
-// Eager's default for eps too: the machine epsilon of the type to compute in.
-template <typename T>
-compute_t<T> eps_or_default(std::optional<double> eps) {
-  using C = compute_t<T>;
-  return static_cast<C>(eps.value_or(std::numeric_limits<C>::epsilon()));
-}
-
 // Calls `run` with a zero of input's C++ type and a typed pointer to the weight: null,
 // of that type, or, of any other dtype, converted to the type to compute in.
 template <typename Run>
@@ -145,10 +138,25 @@ void with_types_of(const char* op, const Tensor& input,
   });
 }
 
-// Room for one value for each row in the type to compute in, or null.
-template <typename T>
-compute_t<T>* data_or_null(const Tensor* rrms) {
-  return rrms ? data_of<compute_t<T>>(*rrms) : nullptr;
+// Calls `run` with what a call works on, unless that is nothing. `rrms` may be null,
+// and Views can describe input and output.
+template <typename Run>
+void with_args_of(const char* op, const Tensor& input,
+                  const std::optional<Tensor>& weight, std::optional<double> eps,
+                  const Tensor& output, const Tensor* rrms, const Run& run) {
+  if (input.numel() == 0) return;
+  const int64_t hidden = input.size(-1);
+  with_types_of(op, input, weight, [&]<typename T, typename W>(T, const W* weight) {
+    using C = compute_t<T>;
+    run(rms_norm_args<T, W>{
+        .input = view_of<const T>(input),
+        .weight = weight,
+        .output = view_of<T>(output),
+        .rrms = rrms ? data_of<C>(*rrms) : nullptr,
+        .rows = input.numel() / hidden,
+        .hidden = hidden,
+        .eps = static_cast<C>(eps.value_or(std::numeric_limits<C>::epsilon()))});
+  });
 }
 
 }  // namespace opbook

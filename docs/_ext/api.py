@@ -4,10 +4,10 @@ Nothing is imported, so that a site can be laid out where PyTorch is not install
 """
 
 import ast
+import re
 from pathlib import Path
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 
@@ -29,7 +29,7 @@ class Api(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         module, *names = self.arguments
-        shown = nodes.container()
+        shown = []
         for name in names or exported(module):
             try:
                 path, found = find(module, name)
@@ -37,14 +37,14 @@ class Api(SphinxDirective):
                 raise self.error(f"api: {module} has no {name}") from error
             self.env.note_dependency(str(path))
             lines = ["``````{eval-rst}", *entry(module, name, found, path), "``````"]
-            made = nodes.container()
-            self.state.nested_parse(StringList(lines), self.content_offset, made)
+            made = self.parse_text_to_nodes("\n".join(lines))
             source = path.relative_to(ROOT).as_posix()
-            for block in made.findall(nodes.doctest_block):
-                claim = {"how": "record", "source": source, "what": f"doctest:{source}"}
-                block["proof_claim"] = claim
-            shown += made.children
-        return shown.children
+            claim = {"how": "record", "source": source, "what": f"doctest:{source}"}
+            for node in made:
+                for block in node.findall(nodes.doctest_block):
+                    block["proof_claim"] = claim
+            shown += made
+        return shown
 
 
 def find(module: str, name: str) -> tuple[Path, DEFINED]:
@@ -66,14 +66,9 @@ def find(module: str, name: str) -> tuple[Path, DEFINED]:
 
 def exported(module: str) -> list[str]:
     """What a module lists in ``__all__``."""
-    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
-    lists = [node.value for node in tree.body if is_all(node)]
-    return ast.literal_eval(lists[0])
-
-
-def is_all(node: ast.stmt) -> bool:
-    """Whether a statement is ``__all__ = ...``."""
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    text = file_of(module).read_text(encoding="utf-8")
+    names = re.search(r"^__all__ = (\[.*?\])", text, re.DOTALL | re.MULTILINE)
+    return ast.literal_eval(names[1])
 
 
 def file_of(module: str) -> Path:

@@ -31,16 +31,15 @@ class CodeObjects(SphinxDirective):
             text = "Nobody has compiled this source as it is now for a GPU."
             return [nodes.warning("", nodes.paragraph("", text))]
         head = ["Target", "Compiler", "Warp", "Kernels", *COLUMNS]
-        container = nodes.container(classes=["pst-scrollable-table-container"])
-        container += table(head, [row(figure) for figure in figures])
-        return [container]
+        rows = [head, ["---"] * len(head), *map(row, figures)]
+        return self.parse_text_to_nodes("\n".join(f"|{'|'.join(r)}|" for r in rows))
 
 
 def read_figures() -> list[dict]:
     """What the store has of each kernel source and target, stale or not."""
     names = sorted(what for what in store().names() if what.startswith("compile:"))
-    known = (next(store().known(what), (None,))[0] for what in names)
-    return [record.detail["figures"] for record in known if record and record.detail]
+    found = filter(None, map(store().best, names))
+    return [record.detail["figures"] for record in found if record.detail]
 
 
 def row(figure: dict) -> list[str]:
@@ -51,20 +50,6 @@ def row(figure: dict) -> list[str]:
         low, high = (pick(kernel[key] for kernel in kernels) for pick in (min, max))
         cells.append(low if low == high else f"{low}–{high}")
     return [str(cell) for cell in cells]
-
-
-def table(head: list[str], rows: list[list[str]]) -> nodes.table:
-    """A docutils table of plain text."""
-    group = nodes.tgroup("", cols=len(head))
-    group += [nodes.colspec(colwidth=1) for _ in head]
-    group += nodes.thead("", table_row(head))
-    group += nodes.tbody("", *map(table_row, rows))
-    return nodes.table("", group)
-
-
-def table_row(cells: list[str]) -> nodes.row:
-    """A row whose cells are paragraphs."""
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", c)) for c in cells))
 
 
 def setup(app):

@@ -5,18 +5,19 @@ names its download by hand. The pages of the guide do: theirs are parts of the s
 """
 
 import io
+import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxRole
 
-from proof import gallery, page
+from proof import page, units
 from proof.evidence import store
-from proof.files import ROOT, relative, tracked
+from proof.files import ROOT, tracked
 
 REPOSITORY = "opbook-repository.zip"
 INSTALL = "production/index"  # the page that says how
@@ -84,21 +85,20 @@ def read_by(docname: str) -> set[str] | None:
     Returns:
         None for a page without code, and for one of which there is no record.
     """
-    script = gallery.source_of(docname)
-    what = f"page:{docname}"
-    if script:
-        what = f"script:{relative(script)}"
-    elif docname.startswith("tutorials/"):
-        what = f"notebook:{docname}.ipynb"
-    if not (record := store().get(what) or store().kept(what)):
+    what = units.record_of(docname)
+    if not (record := store().best(what)):
         return None
     own = what.partition(":")[2]
     return {name for name in record.inputs if name != own and (ROOT / name).is_file()}
 
 
 def needs_library(files: set[str]) -> bool:
-    """Whether operators in C++ ran: their sources count as read."""
-    return any(re.fullmatch(r"csrc/\w+/\w+_op\.cpp", name) for name in files)
+    """Whether operators in C++ ran: their sources count as read.
+
+    So they do where code of :mod:`opbook.triton` names an operator of the same name.
+    """
+    sources = (re.fullmatch(r"csrc/(\w+)/\w+_op\.cpp", name) for name in files)
+    return any(s and f"src/opbook/triton/{s[1]}.py" not in files for s in sources)
 
 
 def needs_path(files: set[str]) -> bool:
@@ -107,12 +107,20 @@ def needs_path(files: set[str]) -> bool:
 
 
 def add_line(app, doctree) -> None:
-    """Say below the title where the code of the page runs."""
+    """Say below the title where the code of the page runs, and what that takes."""
     docname = app.env.docname
     sections = [*doctree.findall(nodes.section)]
-    if not sections or page.project(Path(app.env.doc2path(docname))):
+    if not sections:
         return
-    if line := _line(app, docname):
+    if page.project(Path(app.env.doc2path(docname))):
+        containers = doctree.findall(nodes.container)
+        has_head = any("page-head" in found["classes"] for found in containers)
+        cost = [] if has_head else [*_cost(app, docname, [])]
+        what = nodes.Text("The blocks of this page run in the project")
+        line = [what, *cost] if cost else []
+    else:
+        line = _line(app, docname)
+    if line:
         paragraph = nodes.paragraph("", "", *line)
         sections[0].insert(1, nodes.container("", paragraph, classes=["stands-on"]))
 
@@ -123,22 +131,51 @@ def _line(app, docname: str) -> list[nodes.Node]:
     what = "The blocks of this page run" if is_page else "This code runs"
     place = repository_link(app.config, docname, "this book's repository")
     if files:
-        line = [nodes.Text(f"{what} in the folder of "), *place]
+        needed = []
         if needs_library(files):
             address = app.builder.get_relative_uri(docname, INSTALL) + "#install"
-            link = nodes.reference("", "the library installed", refuri=address)
-            line += [nodes.Text(", with "), link]
+            needed = [nodes.reference("", "the library installed", refuri=address)]
         elif needs_path(files):
-            line += [nodes.Text(", with "), nodes.literal("", "PYTHONPATH=src")]
-        return [*line, nodes.Text(".")]
-    if not is_page:
-        return []
-    line = [nodes.Text(f"{what} in any folder. ")] * (files is not None)
-    claims = app.env.proof["claims"].get(docname, ())
+            needed = [nodes.literal("", "PYTHONPATH=src")]
+        cost = _cost(app, docname, needed)
+        return [nodes.Text(f"{what} in the folder of "), *place, *cost]
+    line = []
+    if files is not None and is_page:
+        line = [nodes.Text(f"{what} in any folder"), *_cost(app, docname, [])]
+    claims = app.env.metadata[docname].get("claims", []) if is_page else []
     if any(claim["how"] in SHOWN and not claim.get("not_run") for claim in claims):
         shown = nodes.Text("The files that it shows are in ")
         line += [shown, *place, nodes.Text(".")]
     return line
+
+
+def _cost(app, docname: str, needed: list[nodes.Node]) -> Iterator[nodes.Node]:
+    """What else the code of a page was given, and how long it took, by its record."""
+    if not (record := store().best(units.record_of(docname))):
+        return
+    tools = _tools(app.env.metadata[docname].get("claims", []))
+    needed = needed + [nodes.literal("", tool) for tool in tools]
+    for place, one in enumerate(needed):
+        last = place and place == len(needed) - 1
+        yield nodes.Text(" and " if last else ", " if place else ", with ")
+        yield one
+    gpu = "on a GPU" if record.machine.get("gpu") else "without a GPU"
+    yield nodes.Text(f", {gpu}, in {in_words(record.detail['seconds'])}. ")
+
+
+def _tools(claims: list[dict]) -> list[str]:
+    """What blocks name as needed."""
+    blocks = (claim["block"] for claim in claims if "block" in claim)
+    return sorted({need.replace("|", " or ") for b in blocks for need in b.needs})
+
+
+def in_words(seconds: float) -> str:
+    """A duration as a reader plans with it."""
+    if seconds < 1.5:
+        return "a second"
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{math.ceil(seconds / 60)} minutes"
 
 
 def setup(app):

@@ -7,16 +7,18 @@ those that were only reported stand apart. The filter above the table is
 """
 
 import re
-import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from sphinx.errors import SphinxError
 
-from proof import page, tables, units
+from proof import tables
 from proof.evidence import store
+from proof.files import read_toml
 
 # What a reader sees, and the words of its messages; the first that fits is taken.
 SYMPTOMS = {
@@ -24,7 +26,7 @@ SYMPTOMS = {
     r"|nvcc fatal|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'"
     r"|setuptools|matching distribution|the requirement|list index out of range"
     r"|supported wheel|without gpu kernels|mismatches the version|depends on torch"
-    r"|match the hashes|could not be located",
+    r"|match the hashes|could not be located|cuda_home",
     "A library does not load, or its operator is not there": r"importerror|oserror"
     r"|undefined symbol|shared object|_opnamespace|does not exist"
     r"|torch_library|same name and overload|another copy|not built"
@@ -39,13 +41,14 @@ SYMPTOMS = {
     r"|past the end|memory location|shared (data|memory)",
     "A Triton kernel is refused": r"triton|tl\.|arange|active drivers|operands"
     r"|loop-carried|global variable|tensor index|index$|passmanager|ambiguous"
-    r"|inline_asm|pointer",
+    r"|inline_asm|pointer|c compiler|input shapes",
     "Numbers are wrong, or a test fails": r"not close|mismatch|not equal|failed"
     r"|xpass|survives|do not match|difference: nan|must move|drew one mask"
     r"|outputs of the operator are different",
     "A call is refused": "",
 }
 REPORTED = "Reported in public threads, and not reproduced here"
+LONG = 200  # characters
 FORM = """\
 <form class="operator-filter error-filter" hidden onsubmit="return false">
 <label>The message <input type="search" name="text" size="40"></label>
@@ -64,42 +67,38 @@ class Row(NamedTuple):
     threads: tuple[str, ...] = ()
 
 
-def errors(app, env) -> list[Row]:
+def errors(env) -> list[Row]:
     """What failed on purpose in this build, and what ``errors.toml`` adds."""
-    made = [row for name in sorted(env.all_docs) for row in _made(env, name)]
-    return made + _listed(app, env)
+    rows = read_toml(Path(env.srcdir, "reference", "errors.toml"))["row"]
+    made = (_made(name, claims) for name, claims in tables.claims(env).items())
+    return [*chain.from_iterable(made), *(_row(env, row) for row in rows)]
 
 
-def _made(env, docname: str) -> list[Row]:
-    claims = env.proof["claims"].get(docname, [])
-    ours = [(n, c) for n, c in enumerate(claims) if c["how"] == "run"]
-    if not ours:
-        return []
-    path, found = Path(env.doc2path(docname)), []
-    blocks, shown = page.parse(path), units.shown(path)
-    for number, claim in ours:
-        block, result = blocks[claim["block"]], shown[claim["block"]].result
-        failed = result and result.status == "failed"
-        if not (block.cause and failed) or claim.get("output"):
+def _made(docname: str, claims: list[dict]) -> Iterator[Row]:
+    for number, claim in enumerate(claims):
+        if claim["how"] != "run" or claim.get("output"):
             continue
-        if match := re.search(block.fails, result.text):  # none in a stale result
-            text = diagnostic(match)
-            found.append(Row(text, block.cause, docname, number))
-    return found
+        block, result = claim["block"], claim["shown"].result
+        failed = block.cause and result.status == "failed"
+        # A stale result may have no match.
+        if failed and (match := re.search(block.fails, result.text)):
+            yield Row(diagnostic(match), block.cause, docname, number)
 
 
-def _listed(app, env) -> list[Row]:
-    path = Path(app.srcdir, "reference", "errors.toml")
-    rows = tomllib.loads(path.read_text(encoding="utf-8"))["row"]
-    return [_row(env, **row) for row in rows]
-
-
-def _row(env, message, cause, page, recording="", threads=()) -> Row:
+def _row(env, row: dict) -> Row:
     """A row of ``errors.toml``.
 
     Raises:
-        SphinxError: If there is no such page, or the message is not in the recording.
+        SphinxError: If a key is unknown or missing, there is no such page, or the
+            message is not in the recording.
     """
+    try:
+        return _checked(env, **row)
+    except TypeError as error:
+        raise SphinxError(f"errors.toml: {row.get('message')!r}: {error}") from None
+
+
+def _checked(env, message, cause, page, recording="", threads=()) -> Row:
     if page not in env.all_docs:
         raise SphinxError(f"errors.toml: there is no page {page}")
     if threads:
@@ -107,7 +106,7 @@ def _row(env, message, cause, page, recording="", threads=()) -> Row:
     record = store().kept(f"gpu:{recording}")
     if not record or message not in record.outputs[0]["text"]:
         raise SphinxError(f"errors.toml: recording {recording!r} lacks {message!r}")
-    claims = env.proof["claims"].get(page, [])
+    claims = env.metadata[page]["claims"]
     shown = (n for n, c in enumerate(claims) if c.get("what") == f"gpu:{recording}")
     block = next(shown, None)
     return Row(message, cause, page, block)
@@ -116,37 +115,31 @@ def _row(env, message, cause, page, recording="", threads=()) -> Row:
 def diagnostic(match: re.Match) -> str:
     """The line of the output that matched, cut where it gets long."""
     start = match.string.rfind("\n", 0, match.start()) + 1
-    line = match.string[start:].partition("\n")[0].strip()
-    return line if len(line) <= 200 else f"{line[:200]} …"
+    line = match.string[start:].partition("\n")[0]
+    if match.end() - start > LONG:  # what the block is about stands further behind
+        line = f"{line.split()[0]} … {line[match.start() - start :]}"
+    line = re.sub(r"\b(?!_Z)(\w{20})\w{40,}", r"\1…", line.strip())
+    return line if len(line) <= LONG else f"{line[:LONG]} …"
 
 
-def _html(app, here: str, known: list[Row]) -> str:
+def _html(app, here: str) -> str:
     groups = {symptom: [] for symptom in (*SYMPTOMS, REPORTED)}
     used = Counter()
-    for row in known:
+    for row in errors(app.env):
         used[name := _name(row.message)] += 1
         name += f"-{used[name]}" * (used[name] > 1)
         mark = f'<a class="headerlink" href="#{name}" title="Link to this row">#</a>'
         message = f"<code>{escape(row.message)}</code>{mark}"
         cells = (message, _inline(row.cause), _seen_on(app, here, row))
-        text = "".join(f"<td>{cell}</td>" for cell in cells)
         group = REPORTED if row.threads else _symptom(row.message)
-        groups[group].append(f'<tr id="{name}">{text}</tr>')
-    head = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("The error says", "Cause and cure", "Seen on")
-    )
-    body = "".join(
-        f'<tbody><tr><th colspan="3" scope="rowgroup">{symptom}</th></tr>'
-        f"{''.join(rows)}</tbody>"
+        groups[group].append(tables.row(cells, attributes=f' id="{name}"'))
+    body = "</tbody><tbody>".join(
+        f'<tr><th colspan="3" scope="rowgroup">{symptom}</th></tr>{"".join(rows)}'
         for symptom, rows in groups.items()
         if rows
     )
-    return (
-        f'{FORM}<div class="pst-scrollable-table-container">'
-        f'<table class="table error-table"><thead><tr>{head}</tr></thead>{body}</table>'
-        "</div>"
-    )
+    head = ("The error says", "Cause and cure", "Seen on")
+    return FORM + tables.table(head, body, "error-table")
 
 
 def _seen_on(app, here: str, row: Row) -> str:
@@ -177,5 +170,5 @@ def _inline(text: str) -> str:
 
 
 def setup(app):
-    tables.add(app, "error-table", errors, _html)
+    tables.add(app, "error-table", _html)
     return {"version": "1", "env_version": 4, "parallel_read_safe": False}

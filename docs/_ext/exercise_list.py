@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 import downloads
@@ -25,40 +24,34 @@ class Exercises(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         for path in (FOLDER / "exercises.toml", *(FOLDER / "gaps").glob("*.py")):
             self.env.note_dependency(str(path))
-        shown = nodes.container()
-        every = exercises.exercises().items()
+        every, lines = exercises.exercises().items(), []
         for chapter, group in groupby(every, lambda item: item[1]["chapter"]):
-            lines = [*self.lines(chapter, dict(group))]
-            self.state.nested_parse(StringList(lines), self.content_offset, shown)
-        return shown.children
-
-    def lines(self, chapter: str, group: dict[str, dict]) -> Iterator[str]:
-        raise NotImplementedError
+            lines += WRITERS[self.name](chapter, dict(group))
+        return self.parse_text_to_nodes("\n".join(lines))
 
 
-class ExerciseTable(Exercises):
+def table(chapter: str, group: dict[str, dict]) -> Iterator[str]:
     """A table for each chapter: name, task, page that explains it, tools."""
-
-    def lines(self, chapter, group):
-        yield from (f"**{chapter.capitalize()}**", "")
-        yield "| Exercise | What you do | Explained on | Needs |"
-        yield "|---" * 4 + "|"
-        for name, entry in group.items():
-            needs = ", ".join(["torch", *entry.get("needs", [])])
-            page = f"{{doc}}`/{entry['page']}`"
-            yield f"| `{name}` | {exercises.title(name)} | {page} | {needs} |"
-        yield ""
+    yield from (f"**{chapter.capitalize()}**", "")
+    yield "| Exercise | What you do | Explained on | Needs |"
+    yield "|---" * 4 + "|"
+    for name, entry in group.items():
+        needs = ", ".join(["torch", *entry.get("needs", [])])
+        page = f"{{doc}}`/{entry['page']}`"
+        yield f"| `{name}` | {exercises.title(name)} | {page} | {needs} |"
+    yield ""
 
 
-class ExerciseSolutions(Exercises):
+def solutions(chapter: str, group: dict[str, dict]) -> Iterator[str]:
     """The lines that fill each gap, behind a fold of its own."""
+    for name in group:
+        yield from (f":::{{dropdown}} `{name}`", "")
+        path = (FOLDER / "solutions" / f"{name}.py").relative_to(ROOT)
+        yield f"```{{literalinclude}} /../{path}"
+        yield from (":language: python", "```", ":::", "")
 
-    def lines(self, chapter, group):
-        for name in group:
-            yield from (f":::{{dropdown}} `{name}`", "")
-            path = (FOLDER / "solutions" / f"{name}.py").relative_to(ROOT)
-            yield f"```{{literalinclude}} /../{path}"
-            yield from (":language: python", "```", ":::", "")
+
+WRITERS = {"exercise-table": table, "exercise-solutions": solutions}
 
 
 def zipped() -> bytes:
@@ -70,7 +63,7 @@ def zipped() -> bytes:
 
 
 def setup(app):
-    app.add_directive("exercise-table", ExerciseTable)
-    app.add_directive("exercise-solutions", ExerciseSolutions)
+    for name in WRITERS:
+        app.add_directive(name, Exercises)
     downloads.offer(app, ZIP, zipped)
     return {"version": "1", "parallel_read_safe": True}

@@ -6,13 +6,12 @@ does not use itself, are in ``synonyms.toml``.
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 from sphinx.util import logging
 
 import page_text
-from proof.files import write_text
+from proof.files import read_toml, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +49,7 @@ def write(app, exception) -> None:
 
 def search_data(app, found: dict, about: dict) -> dict:
     """Pages, their places, and the words of ``synonyms.toml`` with their pages."""
-    path = Path(app.srcdir, "synonyms.toml")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table = read_toml(Path(app.srcdir, "synonyms.toml"))
     numbers = {name: number for number, name in enumerate(found)}
     for name in table.keys() - numbers.keys():
         logger.warning("synonyms.toml: there is no page %s", name, type="finding")

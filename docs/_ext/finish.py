@@ -1,4 +1,4 @@
-"""The last touch to a page: its description, and no header cell without a text."""
+"""The last touch to a page: its description, whole numbers, no empty header cell."""
 
 import re
 import textwrap
@@ -6,17 +6,28 @@ from html import escape, unescape
 
 from docutils import nodes
 
+# A block of code or a tag, which stays as it is, or a number with a hyphen.
+_POWER = re.compile(r"(<pre.*?</pre>|<[^>]*>)|(?<![\w.-])([\d.]+e-\d+)\b", re.DOTALL)
 BEFORE, AFTER = '<meta name="description" content="', '" />'
 
 
 def finish(app, pagename, templatename, context, doctree) -> None:
-    """Describe the page by its first paragraph; make empty headers common cells."""
+    """Describe the page by its first paragraph; mend what Sphinx makes of the rest."""
     if "body" in context:
-        empty = r'<th(?: class="[^"]*")?>(?:<p></p>)?</th>'
-        context["body"] = re.sub(empty, "<td></td>", context["body"])
+        empty = r'<th(?: (?:class|scope)="[^"]*")*>(?:<p></p>)?</th>'
+        context["body"] = whole_numbers(re.sub(empty, "<td></td>", context["body"]))
     if doctree and (text := first_paragraph(doctree)):
         text = escape(textwrap.shorten(text, 200, placeholder=" …"))
         context["metatags"] += f"\n{BEFORE}{text}{AFTER}"
+
+
+def whole_numbers(html: str) -> str:
+    """Keep each number such as 1e-7, where it is no code in a block, on one line."""
+
+    def mend(found: re.Match) -> str:
+        return found[1] or f'<span class="number">{found[2]}</span>'
+
+    return _POWER.sub(mend, html)
 
 
 def first_paragraph(doctree: nodes.document) -> str:

@@ -30,13 +30,8 @@ def visit_math(self, node: nodes.math) -> None:
 
 
 def visit_math_block(self, node: nodes.math_block) -> None:
-    """Write a displayed formula, with its number when it has a label."""
-    self.body.append(self.starttag(node, "div", CLASS="math"))
-    if node.get("number"):
-        self.body.append(f'<span class="eqno">({node["number"]})')
-        self.add_permalink_ref(node, "Link to this equation")
-        self.body.append("</span>")
-    self.body.append(mathml(node, block=True) + "</div>\n")
+    """Write a displayed formula."""
+    self.body.append(f'<div class="math">{mathml(node, block=True)}</div>\n')
     raise nodes.SkipNode
 
 

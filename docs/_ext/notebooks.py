@@ -5,8 +5,7 @@ resolved. The code cells are the page's blocks with the results of the build.
 """
 
 import re
-import tomllib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import nbformat
@@ -15,8 +14,8 @@ from nbformat import NotebookNode, v4
 
 import page_text
 from downloads import REPOSITORY, needs_library, needs_path, read_by
-from proof import machine, page, projects, units
-from proof.files import write_text
+from proof import machine, page, projects
+from proof.files import read_toml, write_text
 from proof.page import Block, Result
 from steps import zip_name
 
@@ -40,34 +39,6 @@ PLACE = "To run it, unpack {zip}{installed}, and save the notebook in its folder
 INSTALLED = ", run `python -m pip install --no-build-isolation -e .` there"
 ANYWHERE = "It needs no other file."
 FAILS = " A cell with the tag `raises-exception` raises on purpose."
-# Cells whose output differs between two runs, or in Jupyter: nbval runs them and
-# compares nothing. Of a page that runs alone, they are all, for it shows times.
-VARIES = {
-    "dispatch/build_without_setuptools": ("in_a_child()",),  # who is first, of two
-    "explain/strides": ("assert_close(torch.compile",),  # random numbers
-    "howto/ask_the_doctor": ("load_in_a_child()",),  # a fork of a kernel prints nowhere
-    "howto/migrate_an_extension": ('load("_C", "_C_stable")',),  # the end of a child
-    "howto/profile": ("show(",),  # times
-    # Sets, and the digest of a wheel: two folders make two.
-    "howto/publish": (
-        "auditwheel show build",
-        "build/publish/none",
-        "make_index.py",
-        "echo changed",
-    ),
-    # The same, and what pip looks at.
-    "howto/run_one_wheel_on_many_torches": (
-        "build_wheel.py",
-        "one_wheel.json",
-        "torch==2.10.0",
-    ),
-    "production/draw_random_numbers": ("for p in (0.0, 0.1",),  # random numbers
-    "reference/schema_language": ("infer_schema(resize",),  # a line of torch's log
-    # Jupyter shows an exit with status 0.
-    "reference/support_matrix": ("pytest.main(",),
-    "triton/9_interpreter": ("torch.randn(4096)",),  # random numbers
-    "trouble/silent_wrong_answers": ("FAULTS.items()", "check/planted.py"),  # random
-}
 SETUP = """\
 import os
 import sys
@@ -91,18 +62,17 @@ INTERPRET = '\nos.environ.setdefault("TRITON_INTERPRET", "1")  # as on the page'
 
 def write(app, pagename, templatename, context, doctree) -> None:
     """Write the notebook of a page, and tell the template where it is."""
-    claims = app.env.proof["claims"].get(pagename, [])
-    if app.builder.name != "html" or not runs_blocks(claims):
+    claims = app.env.metadata[pagename].get("claims", [])
+    if app.builder.name != "html" or not (pairs := ran(claims)):
         return
+    blocks, results = zip(*pairs, strict=True)
     path = Path(app.env.doc2path(pagename))
-    blocks = page.parse(path)
-    results = [found.result or Result(status="not_run") for found in units.shown(path)]
     base = app.config.html_baseurl
     address = base and base + app.builder.get_target_uri(pagename)
     cells = list(map(is_cell, blocks, results))
     text = markdown(context["body"], address, claims, cells)
-    made = notebook(text, blocks, results, setup_cells(app, path, blocks))
-    ignore_outputs(made, pagename, page.runs_alone(path))
+    shown = map(partial(code_cell, page.runs_alone(path)), blocks, results)
+    made = notebook(text, [*shown], setup_cells(app, path, blocks))
     nbformat.validate(made)
     context["notebook_file"] = f"_notebooks/{pagename}.ipynb"
     file = Path(app.outdir, context["notebook_file"])
@@ -114,13 +84,14 @@ def drop_gone(app, exception) -> None:
     made = Path(app.outdir, "_notebooks")
     for path in made.rglob("*.ipynb"):
         name = path.relative_to(made).with_suffix("").as_posix()
-        if not runs_blocks(app.env.proof["claims"].get(name, [])):
+        if not ran(app.env.metadata[name].get("claims", [])):
             path.unlink()
 
 
-def runs_blocks(claims: list[dict]) -> bool:
-    """Whether a page with these claims has a block that it runs."""
-    return any(claim["how"] == "run" for claim in claims)
+def ran(claims: list[dict]) -> list[tuple[Block, Result]]:
+    """The blocks that a page with these claims runs, and their results."""
+    ours = (c for c in claims if c["how"] == "run" and not c.get("output"))
+    return [(claim["block"], claim["shown"].result) for claim in ours]
 
 
 def is_cell(block: Block, result: Result) -> bool:
@@ -132,8 +103,7 @@ def is_cell(block: Block, result: Result) -> bool:
 @cache
 def packages() -> set[str]:
     """The packages that the project's own environments have."""
-    file = projects.ROOT / "pyproject.toml"
-    groups = tomllib.loads(file.read_text(encoding="utf-8"))["dependency-groups"]
+    groups = read_toml(projects.ROOT / "pyproject.toml")["dependency-groups"]
     named = (entry for group in groups.values() for entry in group)
     return {re.match(r"[\w-]+", name)[0] for name in named if isinstance(name, str)}
 
@@ -141,21 +111,6 @@ def packages() -> set[str]:
 def raises(block: Block) -> bool:
     """Whether a block ends with an exception, as an exit with any status does here."""
     return block.fails is not None or bool(_EXIT.search(block.code))
-
-
-def ignore_outputs(made: NotebookNode, pagename: str, is_all: bool) -> None:
-    """Tag the cells whose outputs nbval does not compare.
-
-    Raises:
-        ValueError: when no cell has a text of VARIES, as after an edit of the page.
-    """
-    code = [cell for cell in made.cells if cell.cell_type == "code"]
-    for text in ("",) if is_all else VARIES.get(pagename, ()):
-        found = [cell for cell in code if text in cell.source]
-        if not found:
-            raise ValueError(f"VARIES: no cell of {pagename} has {text!r}")
-        for cell in found:
-            cell.metadata.setdefault("tags", []).append("nbval-ignore-output")
 
 
 def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> str:
@@ -166,10 +121,10 @@ def markdown(html: str, address: str, claims: list[dict], cells: list[bool]) -> 
 
     def mark(found: re.Match) -> str:
         claim = claims[int(found[1])]
-        if claim["how"] != "run" or not cells[claim["block"]]:
+        if claim["how"] != "run" or not cells[claim["number"]]:
             return found[0]
         is_output = claim.get("output")
-        return "" if is_output else f"<p>{_CELL}{claim['block']}{_CELL}</p>"
+        return "" if is_output else f"<p>{_CELL}{claim['number']}{_CELL}</p>"
 
     html = _BLOCK.sub(mark, html)
     html = html if address else _LINK_INSIDE.sub("", html)
@@ -198,7 +153,7 @@ def setup_cells(app, path: Path, blocks: list[Block]) -> tuple[str, str]:
     return note, code
 
 
-def notebook(text, blocks, results, setup) -> NotebookNode:
+def notebook(text: str, shown: list[NotebookNode], setup) -> NotebookNode:
     """Cells of the text and of the blocks; the setup comes below the title."""
     note, code = setup
     title, _, text = text.partition("\n\n")
@@ -206,7 +161,7 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
     head = v4.new_markdown_cell(f"{title}\n\n{note}")
     cells = [head, v4.new_code_cell(code), v4.new_markdown_cell(prose.strip())]
     for number, prose in zip(map(int, rest[::2]), rest[1::2], strict=True):
-        cells.append(code_cell(blocks[number], results[number]))
+        cells.append(shown[number])
         cells.append(v4.new_markdown_cell(prose.strip()))
     cells = [cell for cell in cells if cell.source]
     for number, cell in enumerate(cells):
@@ -217,17 +172,25 @@ def notebook(text, blocks, results, setup) -> NotebookNode:
     return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
 
-def code_cell(block: Block, result: Result) -> NotebookNode:
-    """A block with its output; one that fails on the page may fail here."""
+def code_cell(times: bool, block: Block, result: Result) -> NotebookNode:
+    """A block with its output; one that fails on the page may fail here.
+
+    nbval compares nothing where the output varies, as on each page that shows times.
+    """
     magic, source = "", block.code
     if block.language == "console":
         # As on the page, the first command that fails ends the block.
         magic = "%%bash -o pipefail\n"
         source = "\n".join(_or_exit([text for _, text in page.commands(block)]))
     needs = f"# Needs {', '.join(block.needs)}.\n" if block.needs else ""
-    tags = {"tags": ["raises-exception"]} if raises(block) else {}
+    tags = ["raises-exception"] * raises(block)
+    tags += ["nbval-ignore-output"] * (times or block.varies)
     printed = outputs(block, result)
-    return v4.new_code_cell(f"{magic}{needs}{source}", metadata=tags, outputs=printed)
+    return v4.new_code_cell(
+        f"{magic}{needs}{source}",
+        metadata={"tags": tags} if tags else {},
+        outputs=printed,
+    )
 
 
 def _or_exit(commands: list[str]) -> list[str]:

@@ -5,10 +5,8 @@ import re
 from pathlib import Path
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from code_objects import table
 from proof.files import ROOT
 
 
@@ -19,24 +17,22 @@ class StepFiles(SphinxDirective):
     optional_arguments = 100
 
     def run(self) -> list[nodes.Node]:
-        rows = [self._cells(name) for name in self.arguments]
-        files = table(["File", "What it holds", "Lines"], rows)
-        files["classes"].append("step-files")
-        _, *shown = files.findall(nodes.row)
-        for name, row in zip(self.arguments, shown, strict=True):
-            link = addnodes.download_reference("", "", reftarget=f"/../{name}")
-            link += nodes.literal("", name, classes=["xref", "download"])
-            row[0][0] += link
-        return [nodes.container("", files, classes=["pst-scrollable-table-container"])]
+        lines = ["| File | What it holds | Lines |", "|---|---|---|"]
+        shown = self.parse_text_to_nodes(
+            "\n".join([*lines, *map(self._row, self.arguments)])
+        )
+        shown[0]["classes"].append("step-files")
+        return shown
 
-    def _cells(self, name: str) -> list[str]:
-        """The texts of a row; the link takes the first place."""
+    def _row(self, name: str) -> str:
+        """A row with a link to download the file."""
         path = ROOT / name
         if not path.is_file():
             raise self.error(f"step-files: there is no file {name}")
         self.env.note_dependency(str(path))
         text = path.read_text(encoding="utf-8")
-        return ["", summary(path, text), str(len(text.splitlines()))]
+        link = f"{{download}}`{name} </../{name}>`"
+        return f"| {link} | {summary(path, text)} | {len(text.splitlines())} |"
 
 
 def summary(path: Path, text: str) -> str:

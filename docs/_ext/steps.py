@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 import downloads
@@ -28,7 +27,8 @@ class ProjectStep(SphinxDirective):
         path = Path(self.env.doc2path(self.env.docname))
         step = page.project(path)
         try:
-            now, before = projects.state(step), earlier(step)
+            now = projects.state(step)
+            before = projects.state(step - 1) if step > 1 else {}
         except ValueError as error:
             raise self.error(f"project-step: {error}") from error
         self.env.note_dependency(str(projects.STEPS))
@@ -37,19 +37,11 @@ class ProjectStep(SphinxDirective):
         if opened and not marks.get(opened):
             raise self.error(f"project-step: no new or changed file {opened}")
         tree = nodes.container("", _tree(marks), classes=["project-tree"])
-        shown = nodes.container()
+        lines = []
         for name, mark in marks.items():
             if mark:
-                lines = [
-                    *_fold(name, now[name], before.get(name), mark, name == opened)
-                ]
-                self.state.nested_parse(StringList(lines), self.content_offset, shown)
-        return [tree, *shown.children]
-
-
-def earlier(step: int) -> dict[str, projects.File]:
-    """The files that the step before had."""
-    return projects.state(step - 1) if step > 1 else {}
+                lines += _fold(name, now[name], before.get(name), mark, name == opened)
+        return [tree, *self.parse_text_to_nodes("\n".join(lines))]
 
 
 def _mark(new: projects.File, old: projects.File | None) -> str:

@@ -6,6 +6,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from code_objects import read_figures
+from proof import tables
 from proof.evidence import store
 from proof.origins import resolve
 
@@ -39,15 +40,14 @@ class SupportMatrix(SphinxDirective):
             return [nodes.warning("", nodes.paragraph("", "The tests have not run."))]
         names = sorted({key.split()[0] for key in here})
         seen = by_device(data_of(RECORDING), {"cuda"}) | by_device(here)
-        container = nodes.container(classes=["pst-scrollable-table-container"])
-        container += matrix(names, seen | compiled(names))
+        shown = nodes.raw("", matrix(names, seen | compiled(names)), format="html")
         line = origins(any(key.endswith(" cuda") for key in here))
-        return [container, nodes.paragraph("", line, classes=["support-origins"])]
+        return [shown, nodes.paragraph("", line, classes=["support-origins"])]
 
 
 def data_of(what: str) -> dict:
     """What the run of the tests left: ``{"op cpu": {answer: [dtypes]}}``."""
-    record, *_ = next(store().known(what), (None,))
+    record = store().best(what)
     return record.detail.get("data", {}) if record else {}
 
 
@@ -87,35 +87,23 @@ def amd_figures() -> list[dict]:
     return [f for f in read_figures() if f["target"].startswith("gfx")]
 
 
-def matrix(names: list[str], seen: dict[str, dict[str, str]]) -> nodes.table:
+def matrix(names: list[str], seen: dict[str, dict[str, str]]) -> str:
     """The rows of an operator follow each other; its name spans them."""
-    group = nodes.tgroup("", cols=2 + len(DTYPES))
-    group += [nodes.colspec(colwidth=1) for _ in range(2 + len(DTYPES))]
-    head = nodes.row("", *map(entry, ["operator", "device", *DTYPES.values()]))
-    body = nodes.tbody()
+    lines = []
     for name in names:
-        title = nodes.paragraph("", "", nodes.literal("", name))
-        first = [nodes.entry("", title, morerows=len(DEVICES) - 1)]
+        title = f'<td rowspan="{len(DEVICES)}"><code>{name}</code></td>'
         for device, written in DEVICES.items():
-            row = nodes.row("", *first, entry(written))
-            first = []
             answers = seen.get(f"{name} {device}", {})
-            row += [cell(answers.get(dtype, "–")) for dtype in DTYPES]
-            body += row
-    group += [nodes.thead("", head), body]
-    return nodes.table("", group, classes=["support-matrix"])
+            cells = [written, *(cell(answers.get(dtype)) for dtype in DTYPES)]
+            lines.append(tables.row(cells).replace("<tr>", f"<tr>{title}", 1))
+            title = ""
+    head = ["operator", "device", *DTYPES.values()]
+    return tables.table(head, "".join(lines), "support-matrix")
 
 
-def entry(text: str) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", text))
-
-
-def cell(answer: str) -> nodes.entry:
+def cell(answer: str | None) -> str:
     """An answer in a word, and a class for its colour."""
-    if answer == "–":
-        return entry(answer)
-    word = nodes.inline("", answer, classes=["support", f"support-{answer}"])
-    return nodes.entry("", nodes.paragraph("", "", word))
+    return f'<span class="support support-{answer}">{answer}</span>' if answer else "–"
 
 
 def origins(gpu_here: bool) -> str:

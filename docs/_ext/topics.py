@@ -5,7 +5,6 @@ in its metadata; a gallery script by the directive ``.. topics:: 25 26``.
 """
 
 import re
-import tomllib
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +14,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from proof import tables
-from proof.files import write_json
+from proof.files import read_toml, write_json
 
 PROVEN = ("ran", "compiled", "fails", "recorded")
 logger = logging.getLogger(__name__)
@@ -32,21 +31,11 @@ class Topics(SphinxDirective):
         return []
 
 
-def prepare(app) -> None:
-    if not hasattr(app.env, "blocks_of_topics"):
-        app.env.blocks_of_topics = {}
-
-
-def purge(app, env, docname) -> None:
-    env.blocks_of_topics.pop(docname, None)
-
-
 def topics_of(app) -> dict[str, dict]:
     """The topics of topics.toml by number; ``code`` matches what shows a topic."""
-    text = Path(app.srcdir, "topics.toml").read_text(encoding="utf-8")
     return {
         number: {"area": area, "title": title, "code": code}
-        for area, topics in tomllib.loads(text).items()
+        for area, topics in read_toml(Path(app.srcdir, "topics.toml")).items()
         for number, (title, code) in topics.items()
     }
 
@@ -69,27 +58,28 @@ def find_blocks(app, doctree) -> None:
         if not found[number]:
             words = "no block shows topic %s: none has %s"
             logger.warning(words, number, code.pattern, location=env.docname)
-    env.blocks_of_topics[env.docname] = found
+    env.metadata[env.docname]["blocks_of_topics"] = found
 
 
-def collect(app, env) -> dict[str, dict]:
-    """Every topic with the blocks that prove it, by page; write coverage.json."""
+def collect(app) -> dict[str, dict]:
+    """Every topic with the blocks that prove it, by page."""
     table = {number: topic | {"pages": {}} for number, topic in topics_of(app).items()}
-    for docname, found in sorted(env.blocks_of_topics.items()):
-        origins = env.proof["origins"].get(docname, [])
-        for number, blocks in found.items():
-            proven = [block for block in blocks if origins[block].kind in PROVEN]
+    for docname, known in sorted(app.env.metadata.items()):
+        for number, blocks in known.get("blocks_of_topics", {}).items():
+            proven = [b for b in blocks if known["origins"][b].kind in PROVEN]
             if proven:
                 table[number]["pages"][docname] = proven[0]
+    return table
+
+
+def _html(app, here: str) -> str:
+    """A table for each area; write coverage.json."""
+    table = collect(app)
     data = {
         number: {"title": topic["title"], "pages": list(topic["pages"])}
         for number, topic in table.items()
     }
     write_json(Path(app.outdir, "coverage.json"), {"topics": data})
-    return table
-
-
-def _html(app, here: str, table: dict[str, dict]) -> str:
     done = sum(bool(topic["pages"]) for topic in table.values())
     json = "../" * here.count("/") + "coverage.json"
     parts = [
@@ -99,13 +89,9 @@ def _html(app, here: str, table: dict[str, dict]) -> str:
     ]
     for area, topics in groupby(table.items(), lambda item: item[1]["area"]):
         rows = "".join(_row(app, here, number, topic) for number, topic in topics)
-        parts.append(
-            '<div class="pst-scrollable-table-container"><table class="table">'
-            f"<caption>{escape(area)}</caption>"
-            '<thead><tr><th scope="col">topic</th>'
-            '<th scope="col">taught on</th></tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>"
-        )
+        caption = f"<caption>{escape(area)}</caption>"
+        head = ("topic", "taught on")
+        parts.append(tables.table(head, rows, caption=caption))
     return "\n".join(parts)
 
 
@@ -115,15 +101,12 @@ def _row(app, here: str, number: str, topic: dict) -> str:
         f"{escape(app.env.titles[page].astext())}</a>"
         for page, block in topic["pages"].items()
     )
-    title, place = f"{number}. {escape(topic['title'])}", links or "–"
-    cells = f'<th scope="row">{title}</th><td>{place}</td>'
-    return f'<tr id="topic-{number}">{cells}</tr>'
+    title = f"{number}. {escape(topic['title'])}"
+    return tables.row([links or "–"], title, f' id="topic-{number}"')
 
 
 def setup(app):
     app.add_directive("topics", Topics)
-    app.connect("builder-inited", prepare)
-    app.connect("env-purge-doc", purge)
     app.connect("doctree-read", find_blocks, priority=600)  # they have their numbers
-    tables.add(app, "topic-coverage", collect, _html)
-    return {"version": "1", "env_version": 4, "parallel_read_safe": False}
+    tables.add(app, "topic-coverage", _html)
+    return {"version": "1", "env_version": 5, "parallel_read_safe": False}

@@ -37,17 +37,40 @@ const siteSearch = (() => {
       ? (ALIAS.get(word) ?? word).replace(/(?<=..[^s])s$/, "").replace(/(?<=...)(ing|ed|e)$/, "")
       : null;
 
-  // A message in pieces that can be compared: without the places in files, with a sign for
-  // each number. A mangled name stays whole, since what counts is whose function it is.
+  // A message without colours, modules of classes, and places in files, where macOS and the
+  // linker say what Linux's loader says.
+  const UNLINKED = new RegExp(
+    "(undefined reference to \\W?)" +
+      "(?:(?:c10|at|torch)::(?!cuda)|_ZNK?(?:3c10|2at|5torch)(?!4cuda)|aoti_torch_)[^'’\"\n]*",
+    "g",
+  );
   const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):|\S+(?=: undefined symbol)/g;
+  const plain = (message) =>
+    message
+      .replace(/\x1b\[[\d;]*m/g, "")
+      .replace(/\S+ \(with implementation in [^)]*\)|opcheck\(op, \.\.\.\): \w+ failed with/g, "")
+      .replace(/(?:\w+\.)+(?=[A-Z]\w*(?:Error|Exception|Warning|Unsupported)\b)/g, "")
+      .replace(/Symbol not found: \(?_?(?=_Z)/g, "undefined symbol: ")
+      .replace(/Library not loaded: (?:\S*\/)?(\S+)/g, "$1: cannot open shared object file")
+      .replace(UNLINKED, "$1_Z5torch")
+      .replace(PLACE, " ");
+
+  // A message in pieces that can be compared, with a sign for each number. A mangled name
+  // stays whole, since what counts is whose function it is.
+  const OWNERS = {
+    _Z_torch: /^_Z(T.)?(NK?)?(3c10|2at|5torch)/,
+    _Z_library: /^_Z(T.)?(NK?)?(S|2cv|6google|8pybind11|10tensorflow)/,
+    _Z_own: /^_Z/,
+  };
   const piece = (word) => {
-    if (/^_Z/.test(word)) return /3c10|2at|5torch/.test(word) ? "_Z_torch" : "_Z_own";
+    const owner = Object.keys(OWNERS).find((name) => OWNERS[name].test(word));
+    if (owner) return owner;
     if (/^_[A-Z][^_]*__./.test(word)) return "_Class__name";
     if (word.length < 2 || !/\p{L}|\./u.test(word) || STOP.has(word.toLowerCase())) return null;
     return word.toLowerCase().replace(/\d+/g, "#").replace(/(?<=...[^s])s$/, "");
   };
   const pieces = (message) => {
-    const text = strip(message.replace(PLACE, " ")).replaceAll("C++", "cpp");
+    const text = strip(plain(message)).replaceAll("C++", "cpp");
     const found = text.match(/[\p{L}\p{N}_]+(?:\.\d+)*/gu) ?? [];
     return [...new Set(found.map(piece).filter(Boolean))];
   };
@@ -56,25 +79,56 @@ const siteSearch = (() => {
   const NAME = /(?:['"‘`](?=[\w:.]+['"’`])|\b(?=\w+(?:::|\.)\w))([\w:.]+)/g;
   // The one file, module or name that a message is about: another one has another cause.
   const SUBJECTS = [
-    /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi,
-    /(?:No module named|cannot import name) (\S+)/gi,
-    /undefined symbol: (\S+)/gi,
-    /module \S+ has no attribute (\S+)/gi,
+    /No module named \W?(?:\w+\.)*(\w+)/gi,
+    /cannot import name (\S+)/gi,
+    /undefined (?:symbol:|reference to) (\S+)/gi,
+    /(_OpNamespace)' '\w+' object has no attribute/g,
+    /(?:module \S+|(?<!_OpNamespace' '\w+') object) has no attribute (\S+)/gi,
     /\bname (\S+) is not defined/gi,
+    /'(\w+)' object is not callable/gi,
+    /(\S+)['’"] (?:was not declared|is undefined|does not name a type)/gi,
+    /\w+::(\w+)[\w:]*['’"] has no member/gi,
+    /satisfies the requirement ([\w-]+)/gi,
+    /(?:specified|out of resource:|too much|depth exceeded in|depth exceeded while) (\w+)/gi,
+    /(?:unknown type name|builtin operator) (\S+)/gi,
+    /\b(warpSize)\b/g,
+    /(more than one) operator/gi,
+    /missing (?:\d+ )?required (?:positional )?arguments?:? '(\w+)/gi,
+    /active drivers \(\[(<class)/gi,
   ];
+  // A library or a header, of which the folders count.
+  const FILE = /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi;
   const subjects = (text) => {
-    const found = SUBJECTS.map((pattern) => all(pattern, text)).join(" ");
-    return pieces(found.replace(/\.(so|h|hpp|cuh)\b[.\d]*/g, ""));
+    const short = (name) =>
+      pieces(
+        name
+          .replace(/\blib(c10|torch)(_cuda|_hip)?\w*/g, "libtorch$2")
+          .replace(/\.(so|dylib|h|hpp|cuh)\b[.\d]*/g, ""),
+      );
+    const named = SUBJECTS.map((pattern) => all(pattern, plain(text))).join(" ");
+    const files = all(FILE, plain(text)).replace(/(?<=\w)\/(?!\S*\.so)[^\s/]*(?!\S)/g, "");
+    return { named: short(named), files: short(files) };
   };
+  const namesIn = (text) => pieces(`${all(NAME, text)} ${all(FILE, plain(text))}`);
   // What Python and PyTorch say of any program: the rest of the message has to fit as well.
-  const GENERAL = /index out of range|values to unpack|has no len|must match the size of/i;
+  const GENERAL = new RegExp(
+    "index out of range|values to unpack|has no len|must match the size of|cannot convert None|" +
+      "positional arguments? but|incompatible function arguments",
+    "i",
+  );
   const KIND = /^(\w*error|\w*exception|\w*warning|fatal|cuda|torch|python)$/;
   const PLATFORMS = {
     "On ROCm": /\b(rocm|hip\w*|amd\w*|gfx\w*)\b/i,
     "On NVIDIA": /\b(nvidia|cuda\w*|nvcc|ptxas|sm_\w+)\b/i,
   };
+  // Where another line of a log begins, perhaps one that was pasted into a field of one line.
+  const EXCEPTION = /\b[A-Z]\w*(?:Error|Exception|Warning|Unsupported): /;
+  const LINES = new RegExp(`\\n| {3,}|(?=${EXCEPTION.source}|\\berror *: )`, "g");
+  const OTHERS = /tensorflow|\bjax|paddle/i;
   const isMessage = (text) =>
-    pieces(text).length > 6 || /^\S+: \S+ |(error|exception|warning|fatal)\b( \w+)?\s*[:([]/i.test(text);
+    pieces(text).length > 6 ||
+    /^\S+: \S+ |(error|exception|warning|fatal)\b( \w+)?\s*[:([]/i.test(text) ||
+    /undefined (symbol|reference)\W+\w/i.test(text);
 
   // Which rows of the table of errors explain a message, best first; perhaps none.
   const explain = (rows) => {
@@ -83,8 +137,9 @@ const siteSearch = (() => {
       const words = pieces(message);
       words.forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
       const platform = Object.keys(PLATFORMS).find((start) => cause.startsWith(start));
-      const about = subjects(message);
-      return { words, platform, about, names: pieces(all(NAME, message)), cause: pieces(cause) };
+      const { named, files } = subjects(message);
+      const about = [...named, ...files];
+      return { words, platform, about, names: namesIn(message), cause: pieces(cause) };
     });
     // What is in few rows weighs more, and a name that only one side has weighs little.
     const weigh = (word, isOwn) => {
@@ -94,10 +149,10 @@ const siteSearch = (() => {
     };
     const sum = (words, isOwn = () => false) =>
       words.reduce((total, word) => total + weigh(word, isOwn(word)), 0);
-    return (message) => {
+    const find = (message) => {
       const words = pieces(message);
-      const names = pieces(all(NAME, message));
-      const about = subjects(message);
+      const names = namesIn(message);
+      const { named, files } = subjects(message);
       const judge = (row, number) => {
         const its = known[number];
         // Of all that the message says, what the row explains; and the reverse.
@@ -112,18 +167,22 @@ const siteSearch = (() => {
         const weight = sum(common);
         const share = weight / (sum(words, isTheirs) || 1);
         const used = weight / (sum(its.words, isItsOwn) || 1);
+        const fixed = weight / (sum(its.words.filter((word) => !isItsOwn(word))) || 1);
         const near = weight / (sum(around, isTheirs) || 1);
         const inCause = (word) => its.cause.includes(word) && !KIND.test(word);
-        const isSame = about.some((word) => its.about.includes(word));
-        const isAbout = its.about.length ? isSame || about.some(inCause) : !about.length;
+        const isSame = [...named, ...files].some((word) => its.about.includes(word));
+        const isAbout = its.about.length
+          ? isSame || files.some(inCause)
+          : !named.length && !files.length;
         const isHere = !its.platform || PLATFORMS[its.platform].test(message);
         const rest = words.filter((word) => !its.words.includes(word));
-        const fits = !GENERAL.test(row.message) || rest.some(inCause);
+        const isTelling = (word) => inCause(word) && weigh(word) > 2.5;
+        const fits = !GENERAL.test(row.message) || rest.some(isTelling);
         const explained =
           (share >= 0.5 && used >= 0.6 && weight >= 6) ||
           (share >= 0.6 && used >= 0.75 && weight >= 4.5) ||
           (near >= 0.6 && used >= 0.85 && weight >= (isSame ? 6 : 8));
-        return { row, answers: explained && isAbout && isHere && fits, score: weight * used };
+        return { row, answers: explained && isAbout && isHere && fits, score: weight * fixed };
       };
       const found = rows.map(judge).sort((a, b) => b.score - a.score);
       const best = found.filter(({ answers }) => answers);
@@ -131,6 +190,16 @@ const siteSearch = (() => {
         answers: best.filter(({ score }) => score > 0.85 * best[0].score).map(({ row }) => row),
         nearest: found.slice(0, 3).map(({ row }) => row),
       };
+    };
+    // All of a message, or its last exception, or a compiler's first error.
+    return (message) => {
+      if (OTHERS.test(strip(message))) return { ...find(message), answers: [] };
+      const lines = plain(message).split(LINES);
+      const line =
+        lines.filter((text) => EXCEPTION.test(text)).pop() ??
+        lines.find((text) => /^error *:/.test(text));
+      const whole = find(message);
+      return whole.answers.length || !line ? whole : { ...whole, answers: find(line).answers };
     };
   };
 
@@ -153,10 +222,12 @@ const siteSearch = (() => {
         return { id: -1 - i, page, anchor: "", synonym, size };
       }),
     ]);
+    // The last cell of a row names a page.
+    const withoutPage = (text) => text.slice(0, text.lastIndexOf(". ") + 1) || text;
     const rows = places
       .map(([page, anchor, heading, text]) => ({ page, anchor, heading, text, terms: [] }))
       .filter(({ anchor }) => anchor.startsWith("error-"))
-      .map((row) => ({ ...row, message: row.heading, cause: row.text }));
+      .map((row) => ({ ...row, message: row.heading, cause: withoutPage(row.text) }));
     const answer = explain(rows);
     // One result a page: its best place, or its top if only a synonym has all the words.
     const findPages = (query) => {

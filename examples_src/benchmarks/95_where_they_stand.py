@@ -28,7 +28,8 @@ print(linear_gelu)
 # %%
 # The roof has two parts, both measured. To the left a copy is the limit, and to the
 # right a matrix product of the vendor's library, which belongs to the recording of
-# ``linear_gelu``.
+# ``linear_gelu``. If that is of another GPU, as the lines above tell, each operator
+# still stands below the part of its own.
 
 bandwidth = rms_norm.data["copy"] * 1e6
 rate = linear_gelu.data["products"]["bfloat16"] * 1e6

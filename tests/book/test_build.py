@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -234,3 +235,28 @@ def test_a_copy_does_not_take_the_library_of_its_original(monkeypatch, tmp_path)
     assert build._is_found("opbook")
     monkeypatch.setattr(files, "ROOT", tmp_path)
     assert not build._is_found("opbook")
+
+
+NINJA = """\
+rule compile
+  command = c++ -c $in -o $out
+build good.o: compile good.cpp
+build bad.o: compile bad.cpp
+build worse.o: compile worse.cpp
+"""
+
+
+@pytest.mark.parametrize("sources", [("good",), ("good", "bad", "worse")])
+def test_a_failed_build_says_what_the_compiler_said(tmp_path, sources):
+    (tmp_path / "build.ninja").write_text(NINJA)
+    for name in ("good", "bad", "worse"):
+        (tmp_path / f"{name}.cpp").write_text(f"int {name} = {name}_number;\n")
+    (tmp_path / "good.cpp").write_text("int good = 1;\n")
+    objects = [f"{name}.o" for name in sources]
+    command = ["ninja", "-v", "-k0", *objects]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    # As pip shows it, in the middle of much else.
+    said = build.by_compiler(f"one\n{textwrap.indent(done.stdout, '      ')}two\n")
+    errors = re.findall(r"^(\w+)\.cpp:1:\d+: error", said, re.MULTILINE)
+    assert sorted(errors) == sorted(set(sources) - {"good"})
+    assert not re.search("one|two|ninja|FAILED", said)

@@ -16,7 +16,7 @@ import pytest
 
 import opbook
 import registry
-from environment import without
+from environment import HAS_RUFF, WITH_RUFF, without
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.name for path in (ROOT / "csrc").iterdir() if path.is_dir())
@@ -70,6 +70,28 @@ def test_an_operator_that_no_sample_calls_is_named(monkeypatch):
         registry.arguments("rms_norm", "weight")
 
 
+NAMES = {
+    "squash_scores": "",
+    "rms_norm": "is taken",  # by an operator of csrc/
+    "double": "is taken",  # by a word of the copied code
+    "class": "is reserved",
+    "squash-scores": "must be",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_new_operator_gets_a_free_name(name):
+    path = ROOT / "examples_src" / "sources" / "contribute" / "here.py"
+    spec = importlib.util.spec_from_file_location("here", path)
+    here = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(here)
+    if NAMES[name]:
+        with pytest.raises(SystemExit, match=NAMES[name]):
+            here.renamed(name)
+    else:
+        assert Path("csrc", name, f"{name}.cu") in here.renamed(name)
+
+
 # A toy operator, in a copy of the repository, by the commands of the page -----------
 
 NAME = "squash_scores"
@@ -97,6 +119,7 @@ class Copy:
         """Run a command, without what this process's own tests depend on."""
         kept = without("PROOF_", "COVERAGE_", "PYTEST_", "OPBOOK_", "TRITON_INTERPRET")
         ours = {"OPBOOK_PYTHON": str(self.python), "OPBOOK_HIDE": "nvcc clang"}
+        ours["PATH"] = WITH_RUFF
         return subprocess.run(
             [*map(str, command)],
             cwd=self.folder,
@@ -126,13 +149,12 @@ def copy(tmp_path_factory) -> Copy:
 
 
 @needs_nox
+@pytest.mark.needs("ruff", HAS_RUFF)
 @pytest.mark.all  # it builds the library: some minutes
-@pytest.mark.parametrize("tool", ["ruff check", "ruff format --check"])
-def test_the_style_of_a_new_operator(copy, tool):
-    if not shutil.which("ruff"):
-        pytest.skip("needs ruff")
-    done = copy.run(*tool.split())
-    assert done.returncode == 0, done.stdout
+def test_the_style_of_a_new_operator(copy):
+    for command in ("format", "check"):  # the page says to format first
+        done = copy.run("ruff", command)
+        assert done.returncode == 0, done.stdout
 
 
 @needs_nox

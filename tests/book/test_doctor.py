@@ -215,6 +215,23 @@ def test_a_torch_that_cannot_be_imported_is_named(copy):
     assert status == 1
 
 
+@pytest.mark.parametrize("source", ["os._exit(0)", "print('[[1, 2]]'); os._exit(1)"])
+def test_a_torch_that_ends_the_process_is_named(copy, source):
+    build(copy)
+    (copy / "path/torch/__init__.py").write_text(f"import os; {source}\n")
+    status, screen = run(copy)
+    assert "it cannot be imported" in screen
+    assert status == 1
+
+
+def test_a_torch_with_a_damaged_version_file(copy):
+    known = Machine({})
+    file = copy / "path" / "torch" / "version.py"
+    file.write_bytes(b"__version__ = '2.13.0'\n\xff\xfe")
+    vars(known)["torch_folder"] = file.parent
+    assert known.torch_build == {"version": "2.13.0"}
+
+
 def test_no_compiler_on_the_path(copy):
     build(copy)
     status, screen = run(copy, PATH=str(copy), CXX="")
@@ -234,7 +251,8 @@ def test_python_without_its_headers(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("known", "text"),
     [
-        ({"build": {}}, "torch is not installed"),
+        ({"build": {}, "torch_file": None}, "torch is not installed"),
+        ({"build": {}, "torch_file": Path("/x/torch.py")}, "/x/torch.py is imported"),
         ({"build": {"version": "2.9.1+cpu"}}, "opbook needs 2.11 or later"),
         ({"says": {"error": "killed by signal 11"}}, "killed by signal 11"),
     ],
@@ -439,6 +457,8 @@ def test_torch_is_asked_which_architectures_it_knows():
     chosen = "sm_90;8.0,9.0;10.0f;10.1;99.9;9.0a;8.0+PTX Hopper Ada+PTX"
     says = Machine({**os.environ, "TORCH_CUDA_ARCH_LIST": chosen}).torch_says
     assert says["refused"] == "sm_90 8.0,9.0 10.0f 10.1 99.9 Ada+PTX".split()
+    says = Machine({**os.environ, "TORCH_CUDA_ARCH_LIST": "8.0;9.0;"}).torch_says
+    assert says["refused"] == ["8.0;9.0;"]
     assert Machine(dict(os.environ)).torch_says["refused"] == []
 
 

@@ -76,6 +76,7 @@ def book(tmp_path_factory) -> Book:
         reads
         shows
         talks
+        tool
         ```
     """)
     made.page("```{run} python\n1 + 1\n```\n", "alone")
@@ -83,6 +84,7 @@ def book(tmp_path_factory) -> Book:
     shown = "```{literalinclude} ../data.txt\n```\n"
     made.page(f"```{{run}} python\n2\n```\n\n{shown}", "shows")
     made.page("No block.\n", "talks")
+    made.page("```{run} python\n:needs: git\n3\n```\n", "tool")
     made.passes()
     return made
 
@@ -95,11 +97,18 @@ def line(book: Book, name: str) -> str:
 
 def test_a_page_says_where_its_blocks_run(book):
     link = f'<a class="reference external" href="{ZIP}.zip">'
-    assert line(book, "alone") == "The blocks of this page run in any folder. "
+    cost = r", (without|on) a GPU, in (a second|\d+ seconds)\. "
+    anywhere = f"The blocks of this page run in any folder{cost}"
+    assert re.fullmatch(anywhere, line(book, "alone"))
     assert line(book, "reads").startswith(
         f"The blocks of this page run in the folder of {link}"
     )
-    assert f"any folder. The files that it shows are in {link}" in line(book, "shows")
+    files = f"The files that it shows are in {re.escape(link)}"
+    assert re.match(anywhere + files, line(book, "shows"))
+    assert re.search(rf"</a> \(.*\){cost}$", line(book, "reads"))
+    assert re.match(
+        anywhere.replace("folder", "folder, with .*>git<.*"), line(book, "tool")
+    )
     assert line(book, "talks") == ""
     assert (book.root / "build" / "html" / f"{ZIP}.zip").exists()
 
@@ -114,6 +123,8 @@ def test_with_an_address_a_page_names_no_zip(book):
     ("files", "needs"),
     [
         ({"csrc/rms_norm/rms_norm_op.cpp"}, True),
+        ({"csrc/rms_norm/rms_norm_op.cpp", "src/opbook/triton/scale.py"}, True),
+        ({"csrc/rms_norm/rms_norm_op.cpp", "src/opbook/triton/rms_norm.py"}, False),
         ({"csrc/rms_norm/rms_norm.h", "starter/cpp/csrc/swiglu_op.cpp"}, False),
     ],
 )

@@ -30,13 +30,28 @@ ALONE = {
     "82_override_an_aten_operator",
     "84_two_libraries_one_namespace",
 }
-CASES = [("not installed", script) for script in SCRIPTS]
-NEED = [script for script in SCRIPTS if script.stem not in ALONE]
-CASES += [("not built", script) for script in NEED]
 # What needs no compiled library runs with it when the site is built.
 IN_TRITON = {"70_autotune_in_triton", "72_fused_linear_gelu_in_triton"}
 IN_TRITON |= {"76_triton_ahead_of_time"}
-CASES += [("installed", script) for script in NEED if script.stem not in IN_TRITON]
+# What runs beside the package, if a compiler is there.
+WITH_COMPILER = {"32_fast_math_and_architectures"}
+NEED = [script for script in SCRIPTS if script.stem not in ALONE]
+# Without --all, a script runs in examples_src/, and here those that say what they lack.
+RUNS = {"not installed": ALONE | WITH_COMPILER, "not built": IN_TRITON | WITH_COMPILER}
+CASES = [
+    pytest.param(
+        packages,
+        script,
+        marks=pytest.mark.all if script.stem in RUNS[packages] else (),
+    )
+    for packages, scripts in (("not installed", SCRIPTS), ("not built", NEED))
+    for script in scripts
+]
+CASES += [
+    pytest.param("installed", script, marks=pytest.mark.all)
+    for script in NEED
+    if script.stem not in IN_TRITON
+]
 
 
 @pytest.fixture(scope="module")

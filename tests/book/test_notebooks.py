@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
 pytest.importorskip("bs4", reason="needs beautifulsoup4")
 from test_proof import CONF, READ, Book  # noqa: E402  it skips where Sphinx is missing
 
-from notebooks import VARIES, drop_gone  # noqa: E402  it needs both
+from notebooks import drop_gone  # noqa: E402  it needs both
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = Path(__file__).with_name("run_notebooks.py")
@@ -46,6 +47,7 @@ PAGE = """\
       ```
 
     ```{run} console
+    :varies: no, but it may say so
     $ echo one  # and go on
     $ echo two
     ```
@@ -103,6 +105,8 @@ def test_blocks_become_cells_with_what_they_printed(book):
         console.source == "%%bash -o pipefail\necho one || exit  # and go on\necho two"
     )
     assert console.outputs[0].text == "one\ntwo\n"
+    assert console.metadata.tags == ["nbval-ignore-output"]
+    assert "tags" not in said.metadata
     assert ends.source == "# Needs nbformat.\nraise SystemExit(0)"
     assert [cell.execution_count for cell in (setup, said)] == [None, 3]
 
@@ -173,19 +177,16 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
 
 
 def test_a_page_that_is_gone_or_runs_nothing_any_more_loses_its_notebook(tmp_path):
-    claims = {"runs": [{"how": "run"}], "shows": [{"how": "file"}]}
-    env = SimpleNamespace(proof={"claims": claims})
+    ran = {"how": "run", "block": None, "shown": SimpleNamespace(result=None)}
+    metadata = defaultdict(dict, runs={"claims": [ran]})
+    metadata["shows"] = {"claims": [{"how": "file"}]}
+    env = SimpleNamespace(metadata=metadata)
     for name in ("runs", "shows", "gone"):
         path = tmp_path / "_notebooks" / f"{name}.ipynb"
         path.parent.mkdir(exist_ok=True)
         path.write_text("{}")
     drop_gone(SimpleNamespace(outdir=tmp_path, env=env), None)
     assert [path.stem for path in tmp_path.rglob("*.ipynb")] == ["runs"]
-
-
-def test_the_pages_whose_outputs_vary_are_there():
-    gone = [name for name in VARIES if not (ROOT / "docs" / f"{name}.md").exists()]
-    assert not gone
 
 
 # run_notebooks.py, on sites with one notebook.

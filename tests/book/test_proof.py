@@ -5,16 +5,20 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from environment import BOOK, without
-from proof import prove, recordings
+from error_table import diagnostic
+from proof import files, machine, prove, recordings
 from proof.machine import toolchain
 
 directives = pytest.importorskip("proof.directives", reason="needs sphinx")
@@ -47,6 +51,7 @@ known = machine.environment() | {versions}
 machine.environment, machine.gpus = lambda: known, lambda: {gpus}
 sys.exit(prove.main())
 """
+SPHINX = ("-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-d", "build/doctrees")
 READ = ("-D", "proof_complete=0")  # what `nox -s read` sets, which runs nothing
 TOPICS = """\
 ["A"]
@@ -131,9 +136,7 @@ class Book:
         """Build the site as `nox -s docs` does, or with READ as `nox -s read`."""
         if options[:2] != READ:
             self.proof("docs")
-        command = ["-m", "sphinx", "-W", "-n", "--keep-going", "-q"]
-        command += ["-d", "build/doctrees", *options, "docs", "build/html"]
-        return self.python(*command)
+        return self.python(*SPHINX, *options, "docs", "build/html")
 
     def passes(self, *options: str) -> dict:
         """Build, which must succeed; return the ledger."""
@@ -316,6 +319,34 @@ def test_expected_failure(book, language, code):
 def test_what_a_block_must_not_do(book, code, said):
     book.page(run_block("python", code))
     assert said in book.fails()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```{run} console\nls\n```", "line 4: a console line begins with '$ ': ls"),
+        ("```{run} python\n:fail: x\n1\n```", "line 5: unknown option fail"),
+        ("```{run} cpp\nint x;\n```", "line 4: cannot run 'cpp': python or console"),
+        ("```{run} python\n:fails: (\n1\n```", "line 5: :fails: is no pattern: miss"),
+    ],
+)
+def test_a_block_that_cannot_be_read_is_named_with_file_and_line(book, text, said):
+    book.page(text)
+    for output in (
+        book.prove(status=1),
+        book.python(*SPHINX, "docs", "build/html").stderr,
+    ):
+        assert f"docs/index.md, {said}" in output.splitlines()[-1]
+        assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    "line", ["topics: 4", "topics: [x]", "alone: yes", "aloen: true", "project: two"]
+)
+def test_a_misspelt_line_in_the_head_of_a_page_is_named(book, line):
+    book.write("docs/index.md", f"---\ntopics: [1]\n{line}\n---\n# Title\n")
+    said = book.prove(status=1).splitlines()[-1]
+    assert said.startswith(f"docs/index.md, line 3: {line!r} is none of topics: [1, 2]")
 
 
 def test_missing_tool_is_named(book):
@@ -806,6 +837,19 @@ def test_a_second_prove_leaves_the_store_as_it_is(book):
         assert book.evidence() == before
 
 
+def test_a_record_of_a_busy_machine_takes_the_time_of_a_quiet_one(book):
+    book.page(run_block("python", "6 * 7"))
+    book.prove()
+    known = book.record("page/index")
+    for busy, is_renewed in ((9, False), (1000, True)):
+        slow = known | {"detail": known["detail"] | {"seconds": busy}}
+        book.write("docs/evidence/page/index.json", json.dumps(slow))
+        book.cloned()
+        assert ("renewed page:index" in book.prove()) == is_renewed
+        seconds = book.record("page/index")["detail"]["seconds"]
+        assert (seconds < busy) == is_renewed
+
+
 def test_an_output_that_varies_is_compared_by_how_it_ended(book):
     book.page(run_block("python", "import random\nrandom.random()"))
     book.prove()
@@ -813,13 +857,51 @@ def test_an_output_that_varies_is_compared_by_how_it_ended(book):
     book.cloned()
     assert "renewed page:index" in book.prove()
     marked = book.record("page/index")
-    assert marked["outputs"] == [first["outputs"][0] | {"varies": True}]
+    again = marked["outputs"][0]
+    assert again["varies"]
+    assert again["text"] != first["outputs"][0]["text"]
     book.cloned()
     assert "renewed" not in book.prove()
     assert book.record("page/index") == marked
     book.page(run_block("python", "import random\nround(random.random() / 9)"))
     book.prove()
     assert "varies" not in book.record("page/index")["outputs"][0]
+
+
+def test_an_output_that_somebody_typed_gives_way_to_that_of_a_run(book):
+    book.page(run_block("python", "print('ran')"))
+    book.prove()
+    kept = book.root / "docs/evidence/page/index.json"
+    kept.write_text(kept.read_text().replace('"ran"\n', '"typed"\n'))
+    book.prove()
+    assert book.record("page/index")["outputs"][0]["text"] == ["ran"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> branch\n", "line 1"),
+        (lambda text: text.replace('"what"', '"colour": "", "what"'), "'colour'"),
+        (lambda text: text.replace('"status"', '"state"'), "'status'"),
+        (lambda text: text.replace("page:index", "page:old"), "it is of page:old"),
+        (lambda text: "[]", "'list'"),
+    ],
+)
+def test_a_committed_file_that_is_no_record_is_named(book, edit, said):
+    book.page(run_block("python", "1 + 1"))
+    book.prove()
+    kept = book.root / "docs/evidence/page/index.json"
+    kept.write_text(edit(kept.read_text()))
+    for option in ("--list", "--check"):
+        last = book.prove(option, status=1).splitlines()[-1]
+        assert last.startswith("docs/evidence/page/index.json is not")
+        assert said in last
+        assert "git checkout HEAD -- docs/evidence/page/index.json" in last
+    broken = kept.read_text()
+    kept.unlink()
+    book.prove()
+    (book.root / "build/proof/records/page/index.json").write_text(broken)
+    assert "[1/1] page:index: ran" in book.prove()  # what is not committed is made anew
 
 
 def test_what_cannot_run_here_keeps_its_output(book):
@@ -878,8 +960,8 @@ def test_records_of_what_is_gone_go(book):
     book.page(toctree.replace("other\n", ""))
     assert book.passes()["blocks"] == []
     assert "other.html" not in book.html("ledger")
-    assert book.prove("--list") == "stale page:other: its blocks\n"
-    book.prove()
+    assert book.prove("--list") == "gone page:other\n"
+    book.prove("index")
     assert not book.evidence()
     assert not list((book.root / "build/proof/records").rglob("*.json"))
 
@@ -922,6 +1004,7 @@ def test_the_record_of_a_page_that_is_gone(book):
     assert "page:other" not in book.prove("--check", "index")
     said = book.prove("--check", status=1)
     assert "page:other: what it is of is gone" in said
+    assert said == book.prove("--check", "--shard", "1/1", status=1)
     book.prove()
     assert [*book.evidence()] == ["page/index"]
 
@@ -946,7 +1029,10 @@ def test_list_says_what_is_stale_or_missing_and_runs_nothing(book):
     assert book.prove("--list") == ""
     book.write("src/data.txt", "two")
     assert book.prove("--list") == "stale page:index: src/data.txt\n"
-    assert book.prove("--list", "page:other") == ""
+    for name in ("index", "page:index"):
+        assert book.prove("--list", name) == "stale page:index: src/data.txt\n"
+    said = book.prove("--list", "other", status=1)
+    assert said == "nothing to run is named page:other\n"
     book.write("src/data.txt", "one")
     book.page(run_block("python", f"{DATA}\n1"))
     assert book.prove("--list") == "stale page:index: its blocks\n"
@@ -986,6 +1072,51 @@ def test_a_name_must_be_there(book):
     assert [*book.evidence()] == ["page/other"]
     said = book.prove("another", status=1)
     assert said.splitlines()[-1] == "nothing to run is named page:another"
+    book.page("Words.", "prose")
+    assert book.prove("prose") == "page:prose: nothing on it runs\n0 of 0 failed\n"
+
+
+def test_ctrl_c_ends_what_runs_and_keeps_what_has_ended(book):
+    book.page(run_block("python", "1"))
+    book.page(run_block("console", "$ touch started; exec sleep 83.21"), "slow")
+    book.page(run_block("python", "1"), "later")
+    code = PROOF.format(preload=[], gpus=[], versions={})
+    options = {"cwd": book.root, "env": book.environment, "text": True}
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    # A shell's background process ignores SIGINT, and so would what it starts.
+    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen([sys.executable, "-c", code, "prove"], **options) as run:
+        while not (book.root / "started").exists():
+            time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=30) == 130
+        said = run.stdout.read()
+    assert said.endswith("interrupted: the same command goes on where it was\n")
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
+    assert "sleep 83.21" not in listed.stdout
+    book.page(run_block("python", "1"), "slow")
+    assert "0 of 3 failed" in book.prove()
+
+
+@pytest.mark.parametrize("timeout", ["0.01", "9"])  # before it has begun, and after
+def test_a_block_without_end_is_ended(book, timeout):
+    engine = "docs/_ext/proof/process.py"
+    text = (book.root / engine).read_text()
+    book.write(engine, text.replace("TIMEOUT = 600", f"TIMEOUT = {timeout}"))
+    book.page(run_block("console", "$ exec sleep 43.21"))
+    said = book.prove(status=1)
+    assert f"line 4: block failed: no end after {timeout} s" in said
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
+    assert "sleep 43.21" not in listed.stdout
+
+
+def test_two_runs_of_a_checkout_take_turns(book):
+    book.page(run_block("console", "$ test ! -e busy; touch busy; sleep 1; rm busy"))
+    book.page(run_block("console", "$ test ! -e busy; touch busy; rm busy"), "other")
+    with ThreadPoolExecutor() as pool:
+        said = sorted(pool.map(book.prove, ["index", "other"]), key=len)
+    waits = ["waiting for the end of another run" in text for text in said]
+    assert waits == [False, True]
 
 
 def test_what_a_prove_has_run_is_not_run_again_here(book):
@@ -1074,15 +1205,19 @@ def test_record_what_this_gpu_can_and_has_not(bench):
 
 
 @pytest.mark.parametrize(
-    ("edit", "why"),
+    ("edit", "why", "listed"),
     [
-        (("src/a.cu", "int b;\n"), "src/a.cu"),
-        (("src/bench.py", f"{BENCH}\nprint(1)\n"), "src/bench.py"),
-        (("docs/recordings.toml", MANIFEST.replace("3", "3 -u", 1)), "its command"),
-        (("docs/recordings.toml", ""), "its command"),
+        (("src/a.cu", "int b;\n"), "src/a.cu", "stale"),
+        (("src/bench.py", f"{BENCH}\nprint(1)\n"), "src/bench.py", "stale"),
+        (
+            ("docs/recordings.toml", MANIFEST.replace("3", "3 -u", 1)),
+            "its command",
+            "stale",
+        ),
+        (("docs/recordings.toml", ""), "its command", "gone"),
     ],
 )
-def test_a_recording_is_stale_by_its_inputs_and_its_command(bench, edit, why):
+def test_a_recording_is_stale_by_its_inputs_and_its_command(bench, edit, why, listed):
     bench.prove(gpus=H200)
     bench.page("```{recorded} bench\n```")
     assert counts(bench.passes(*READ)) == {"ran on a GPU": 2}
@@ -1091,7 +1226,22 @@ def test_a_recording_is_stale_by_its_inputs_and_its_command(bench, edit, why):
     assert counts(bench.passes(*READ)) == {"stale": 2}
     label = rf">stale on NVIDIA H200, [\d-]+ · changed since: {why}<"
     assert re.search(label, bench.html())
-    assert f"stale gpu:bench: {why}" in bench.prove("--list")
+    reason = f": {why}" if listed == "stale" else ""
+    assert f"{listed} gpu:bench{reason}\n" in bench.prove("--list")
+
+
+@pytest.mark.parametrize(("count", "why"), [(3, "3.txt"), (5, "3.txt and 2 more")])
+def test_the_label_of_a_stale_recording_names_three_inputs(book, count, why):
+    files = [f"src/{n}.txt" for n in range(1, count + 1)]
+    for file in files:
+        book.write(file, "1\n")
+    book.write("docs/recordings.toml", f'cat = "cat {" ".join(files)}"\n')
+    book.prove(gpus=H200)
+    book.page("```{recorded} cat\n```")
+    for file in files:
+        book.write(file, "2\n")
+    book.passes(*READ)
+    assert f"changed since: src/1.txt, src/2.txt, src/{why}<" in book.html()
 
 
 def test_the_script_of_a_shell_is_an_input(book):
@@ -1332,8 +1482,8 @@ def test_a_notebook_runs_as_a_whole(book):
     book.write("src/data.txt", "one")
     path = book.root / "tutorials/a.ipynb"
 
-    def write(code: str) -> None:
-        cells = [nbformat.v4.new_code_cell(code, id="cell")]
+    def write(*codes: str) -> None:
+        cells = [nbformat.v4.new_code_cell(code) for code in codes]
         path.parent.mkdir(exist_ok=True)
         nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
@@ -1344,9 +1494,9 @@ def test_a_notebook_runs_as_a_whole(book):
     executed = book.root / "build/proof/notebooks/a.ipynb"
     (cell,) = nbformat.read(executed, as_version=4).cells
     assert cell.outputs[0].text == "one\n"
-    write("1 / 0")
+    write("x = 0", "1 / x", "x")
     said = book.prove(status=1)
-    assert "notebook:tutorials/a.ipynb: ZeroDivisionError: division by zero" in said
+    assert "a.ipynb: code cell 2: ZeroDivisionError: division by zero\n" in said
 
 
 # What else is in the pages.
@@ -1391,6 +1541,12 @@ def test_error_table(book):
     assert "ZeroDivisionError" not in book.html("errors")
 
 
+def test_a_long_line_is_cut_to_what_the_block_is_about():
+    line = f"RuntimeError: {'word ' * 60}the fault is of {'n' * 90}"
+    found = re.search("the fault", f"before\n{line}\nafter")
+    assert diagnostic(found) == f"RuntimeError: … the fault is of {'n' * 20}…"
+
+
 def test_reported_errors_stand_apart(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
     row = '[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
@@ -1407,6 +1563,19 @@ def test_reported_errors_stand_apart(book):
     book.write(table, row.replace('"index"', '"gone"') + 'threads = ["a/b#1"]\n')
     book.page("Changed again.\n\n```{error-table}\n```")
     assert "there is no page gone" in book.fails()
+    book.write(table, row + 'colour = "red"\n')
+    book.page("And again.\n\n```{error-table}\n```")
+    assert re.search(r"errors.toml: 'no such': .*'colour'", book.fails())
+
+
+@pytest.mark.parametrize("name", ["topics.toml", "recordings.toml"])
+def test_a_table_that_cannot_be_read_is_named_with_its_line(book, name):
+    book.write(
+        "docs/index.md", "---\ntopics: [1]\n---\n# Title\n\n```{recorded} x\n```\n"
+    )
+    book.write(f"docs/{name}", "[a]\nb = c\n")
+    built = book.python(*SPHINX, *READ, "docs", "build/html")
+    assert re.search(rf"docs/{name}: Invalid value \(at line 2,", built.stderr)
 
 
 def test_a_page_is_described_by_its_first_paragraph(book):
@@ -1506,3 +1675,25 @@ def test_pytest_runs_the_guide_and_what_has_no_current_record(book):
     assert "2 passed" in pytest_says(book, "--all")
     book.write("src/data.txt", "two")
     assert "2 passed" in pytest_says(book)
+
+
+def test_a_process_that_may_use_one_gpu_of_two_counts_one(monkeypatch, tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho first\necho second\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "Path", lambda name: tmp_path / "no" / name[1:])
+    found = {"0,1": ["first", "second"], "1": ["second"], "": [], "7": []}
+    for visible, names in found.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert machine.gpus.__wrapped__() == names
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert machine.gpus.__wrapped__() == ["first", "second"]
+
+
+def test_threads_that_load_one_module_find_it_whole(tmp_path):
+    slow = tmp_path / "a_slow_module.py"
+    slow.write_text("import time\ntime.sleep(0.2)\nEND = 1\n")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda path: files.load(path).END, [slow] * 4))
+    assert found == [1] * 4

@@ -85,6 +85,51 @@ SQUEEZED = """() => {
   });
   return squeezed.slice(0, 3).map((cell) => [cell.clientWidth, cell.innerText]);
 }"""
+# Of messages, headings and names of files, the words that are on two lines. A name of
+# several words, such as one_two.three, may break between them.
+BROKEN = """() => {
+  const broken = [];
+  const range = document.createRange();
+  const places = "h1, h2, h3, .code-block-caption, .run-error pre, .wraps pre";
+  for (const it of document.querySelectorAll(`article :is(${places})`)) {
+    const walk = document.createTreeWalker(it, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      for (const { 0: word, index } of walk.currentNode.data.matchAll(/[a-z0-9]+/gi)) {
+        range.setStart(walk.currentNode, index);
+        range.setEnd(walk.currentNode, index + word.length);
+        const tops = [...range.getClientRects()].map(({ top }) => Math.round(top));
+        const lines = new Set(tops);
+        if (lines.size > 1 && word.length < 40) broken.push(word);
+      }
+    }
+  }
+  return broken;
+}"""
+# The widest output, in widths of its place.
+WIDEST = """() => {
+  const outputs = [...document.querySelectorAll(":is(.run-output, .cell_output) pre")];
+  return Math.max(...outputs.map((it) => it.scrollWidth / it.clientWidth));
+}"""
+# How far the further lines of a verdict are indented.
+HANGING = """() => [...document.querySelectorAll(".wraps .line")].flatMap((line) => {
+  const range = document.createRange();
+  range.selectNodeContents(line);
+  const [first, ...rest] = range.getClientRects();
+  const further = rest.filter(({ width, top }) => width && top > first.top);
+  return further.map(({ left }) => left - first.left);
+})"""
+# On how many lines each number such as 1e-7 is where a line has hardly any room.
+NUMBERS = """() => [...document.querySelectorAll("article .number")].map((it) => {
+  it.parentElement.style.cssText = "display: block; width: 1px";
+  return it.getClientRects().length;
+})"""
+# The width of the narrowest cell that has a sentence.
+NARROWEST = """() => Math.min(...[...document.querySelectorAll("article td")]
+  .filter((cell) => cell.innerText.length > 60).map((cell) => cell.clientWidth))"""
+# How far the first sign of a formula is from the left of its place.
+FORMULAS = """() => [...document.querySelectorAll("div.math")].map((it) =>
+  it.querySelector("math").firstElementChild.getBoundingClientRect().left -
+  it.getBoundingClientRect().left)"""
 # What has the focus, and whether a reader sees that it has.
 FOCUS = """() => {
   const it = document.activeElement;
@@ -156,6 +201,52 @@ def test_code_that_goes_on_fades_out_on_a_phone(chromium, site):
     page.close()
     assert {is_wide for is_wide, _ in masks} == {True, False}
     assert all(is_wide == (mask != "none") for is_wide, mask in masks)
+
+
+MESSAGES = ["guide/3_test", "explain/strides", "triton/11_debug"]
+
+
+@pytest.mark.parametrize("name", [*MESSAGES, "reference/environment_variables"])
+def test_a_long_name_breaks_between_its_words_on_a_phone(chromium, site, name):
+    page = chromium.new_page(viewport=PHONE)
+    page.goto(f"{site}/{name}.html")
+    broken = page.evaluate(BROKEN)
+    page.close()
+    assert not broken
+
+
+def test_a_formula_that_is_too_wide_shows_its_beginning(chromium, site):
+    page = chromium.new_page(viewport=PHONE)
+    page.goto(f"{site}/reference/api.html")
+    starts = page.evaluate(FORMULAS)
+    page.close()
+    assert min(starts) >= 0
+
+
+@pytest.mark.parametrize("name", ["trouble/index", "tutorials/update_a_cache_in_place"])
+def test_a_message_of_several_sentences_wraps(page, site, name):
+    page.goto(f"{site}/{name}.html")
+    assert page.evaluate(WIDEST) < 2
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_a_verdict_that_goes_on_is_indented(chromium, site, viewport):
+    page = chromium.new_page(viewport=viewport)
+    page.goto(f"{site}/howto/judge_a_kernel.html")
+    indents = page.evaluate(HANGING)
+    page.close()
+    assert indents
+    assert min(indents) > 10
+
+
+def test_a_number_stays_on_one_line(page, site):
+    page.goto(f"{site}/guide/3_test.html")
+    assert set(page.evaluate(NUMBERS)) == {1}
+
+
+def test_names_leave_room_for_the_sentences_of_a_table(page, site):
+    page.goto(f"{site}/howto/port_to_hip.html")
+    assert page.evaluate(NARROWEST) > 120
 
 
 def test_no_page_is_wider_than_a_phone(visit):

@@ -26,6 +26,12 @@ def flat(x):
     return 2 * x.as_strided((x.numel(),), (1,)).view(x.shape)
 
 def divides(): return 1 / 0
+
+def leaves(*args): raise SystemExit(0)
+
+def refuses(x): raise ValueError("no")
+
+NUMBER = 5
 """
 
 
@@ -54,12 +60,35 @@ STRIDES = ("--select", "strides")
         ("double", "NO_TUPLE", 2),
         ("double", "EMPTY", 2),
         ("double", "divides", 2),
+        ("double", "leaves", 2),
         ("gone", "SAMPLES", 2),
     ],
 )
 def test_the_exit_status_tells(module, capsys, operator, samples, status):
     assert run(module, operator, samples, *STRIDES) == status
     assert ("opbook check:" in capsys.readouterr().err) is (status == 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--select", "two devices"),
+        ("--select", "reference", "--reference", "refuses"),
+        ("--select", "reference", "--reference", "NUMBER"),
+        ("--select", "strides", "--timeout", "0"),
+    ],
+)
+def test_what_checks_nothing_is_misuse(module, capsys, options):
+    *others, last = options
+    last = f"{module}:{last}" if "--reference" in others else last
+    assert run(module, "double", "SAMPLES", *others, last) == 2
+    assert "opbook check:" in capsys.readouterr().err
+
+
+def test_an_import_that_ends_python_is_misuse(module, tmp_path, capsys):
+    (tmp_path / f"{module}_ends.py").write_text("raise SystemExit(0)")
+    assert run(f"{module}_ends", "double", "SAMPLES") == 2
+    assert "cannot import" in capsys.readouterr().err
 
 
 def test_a_failure_of_a_check_is_its_own_status(module, monkeypatch, capsys):

@@ -11,6 +11,7 @@ from pytorchs_own import FUNCTIONS
 from torch import Tensor
 
 from opbook_tools import Sample, check
+from opbook_tools.check.errors import Crashed
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
 ODD = X.flatten()[:21].view(3, 7)
@@ -104,6 +105,21 @@ def test_closures_lists_and_keywords_are_called():
         return [factor * by * x for x in tensors]
 
     assert found(scaled, Sample(([X, ODD],), {"by": 2.0})) == {}
+
+
+def adds_noise(x, generator):
+    return x + torch.rand(x.shape, generator=generator, dtype=x.dtype)
+
+
+def draws_from_another(x, generator):
+    return x + torch.rand(x.shape, dtype=x.dtype)
+
+
+def test_a_generator_among_the_arguments_is_drawn_from():
+    quick = set(check.CHECKS) - {"torch.compile", "threads"}
+    pair = X, torch.Generator().manual_seed(3)
+    assert found(adds_noise, pair, names=quick) == {}
+    assert "another one" in found(draws_from_another, pair, names=quick)["random"]
 
 
 def test_eight_bits_are_no_numbers_to_calculate_with():
@@ -220,14 +236,97 @@ class _KeepsItsArgument(torch.autograd.Function):
         return 2 * ctx.x * grad
 
 
+class _MisreadsRowsOfOneGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad if grad.stride() != (0, 1) else 3 * grad
+
+
+class _KeepsItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = x.exp()
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.y
+
+
+kept = []
+
+
+def keeps_each_result(x):
+    kept.append(2 * x)
+    return kept[-1].clone()
+
+
+def keeps_one_result(x):
+    kept[:] = [2 * x]
+    return kept[-1].clone()
+
+
+def draws(x):
+    return 2 * x + torch.rand_like(x)
+
+
+def fails_without_dimensions(x):
+    return 2 * x if x.dim() else 0 * x
+
+
+def overflows(x):
+    return (x.int() ** 2).long()
+
+
+def rounds_towards_zero(x, y):
+    return torch.div(x, y, rounding_mode="trunc")
+
+
+def misreads_columns(x, y):
+    return x * (y if y.stride() != (1, 0) else 2 * y)
+
+
+def takes_dense_rows_for_evenly_spaced(x):
+    if x.stride(-1) == 1 and x.dim() == 3 and x.stride(0) > x.shape[1] * x.stride(1):
+        return 3 * x
+    return 2 * x
+
+
+def switches_deterministic_algorithms_on(x):
+    torch.use_deterministic_algorithms(True)
+    return 2 * x
+
+
+def flushes_small_numbers(x):
+    torch.set_flush_denormal(True)
+    return 2 * x
+
+
+def switches_cudnn_off(x):
+    torch.backends.cudnn.enabled = False
+    return 2 * x
+
+
+def is_shifted_under_autocast(x):
+    return 2 * x + torch.is_autocast_enabled("cpu") / 2
+
+
 WRONG = {
+    "freed memory": (keeps_each_result, keeps_one_result),
+    "autocast": (is_shifted_under_autocast, double),
     "changed in between": (cached_by_content, double),
     "hundredth call": (wrong_after_ten_calls, double),
     "random": (reseeds, double),
+    "random, unlike its reference": (draws, double),
     "state": (changes_the_default_dtype, double),
     "outputs share memory": (one_memory_twice, lambda x: (2 * x, 2 * x)),
     "reference": (in_half_precision, torch.exp),
     "sizes": (up_to_a_block, lambda x: x.sum(-1)),
+    "sizes, and none at all": (fails_without_dimensions, double),
     "values": (drops_nan, torch.relu),
     "gradient": (_GivesUp.apply, lambda x: (2 * x, 3 * x)),
 }
@@ -236,6 +335,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_fault_is_found_by_its_check(name):
     operator, reference = WRONG[name]
+    name = name.partition(",")[0]
     assert verdict(name, operator, (X,), reference=reference)[0] == "WRONG"
     assert verdict(name, reference, (X,), reference=reference)[0] != "WRONG"
 
@@ -243,6 +343,10 @@ def test_a_fault_is_found_by_its_check(name):
 @pytest.mark.parametrize(
     ("name", "operator", "text"),
     [
+        ("freed memory", _KeepsItsResult.apply, "that record a gradient"),
+        ("state", flushes_small_numbers, "smallest numbers"),
+        ("state", switches_cudnn_off, "cudnn"),
+        ("gradient in other ways", _MisreadsRowsOfOneGradient.apply, "strides 0"),
         ("modes", follows_the_default_dtype, "default dtype"),
         ("modes", follows_the_default_device, "default device"),
         ("modes", wrong_without_gradients, "no_grad"),
@@ -256,6 +360,47 @@ def test_a_finding_names_the_cause(name, operator, text):
     what, found_text = verdict(name, operator, (X,))
     assert what == "WRONG"
     assert text in found_text
+
+
+INTEGERS = torch.arange(1, 7)
+INTEGER_FAULTS = {
+    "overflow": (overflows, torch.square, (INTEGERS,)),
+    "negative": (
+        rounds_towards_zero,
+        torch.floor_divide,
+        (INTEGERS, torch.full((6,), 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTEGER_FAULTS)
+def test_large_and_negative_integers_are_compared(name):
+    operator, reference, arguments = INTEGER_FAULTS[name]
+    given = {"reference": reference, "names": ["values"]}
+    assert "values" in found(operator, arguments, **given)
+    assert found(reference, arguments, **given) == {}
+
+
+def test_views_that_a_transpose_does_not_make_are_passed():
+    text = found(misreads_columns, (X, X.exp()), names=["strides"])["strides"]
+    assert "argument 1, expanded from one column" in text
+    text = found(
+        takes_dense_rows_for_evenly_spaced, (X.view(2, 4, 4),), names=["strides"]
+    )["strides"]
+    assert "part of a longer dimension" in text
+    pair = X.view(2, 4, 4), X.view(2, 4, 4)
+    assert found(torch.mul, pair, names=["strides"]) == {}
+
+
+def test_a_setting_is_compared_with_what_it_was_before_the_first_call():
+    names = ["strides", "state"]
+    assert "state" in found(switches_deterministic_algorithms_on, (X,), names=names)
+
+
+def test_a_gradient_that_cancels_is_rounding():
+    image = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    norm = torch.nn.functional.instance_norm
+    assert found(norm, (image,), names=["gradient in other ways"]) == {}
 
 
 def test_a_difference_is_named_with_its_place_and_both_values():
@@ -297,6 +442,84 @@ def test_what_new_memory_holds_does_not_matter():
 def test_a_reference_may_write_or_return(reference):
     pair = torch.zeros(3, 7), ODD
     assert "reference" in found(fill, pair, reference=reference, names=["reference"])
+
+
+FAKES = {
+    "shape": lambda x: x.new_empty(x.shape if x.shape[-1] % 2 == 0 else x.shape[1:]),
+    "shape, empty": lambda x: x.new_empty(x.shape if x.numel() else 0),
+    "device": lambda x: torch.empty(x.shape, dtype=x.dtype),
+    "": lambda x: x.new_empty(x.shape),
+}
+
+
+@pytest.mark.parametrize("wrong", FAKES)
+def test_a_fake_kernel_is_compared_for_other_sizes_and_devices(wrong):
+    name = f"check_test::fake_{list(FAKES).index(wrong)}"
+    operator = torch.library.custom_op(
+        name,
+        lambda x: (2 * x).contiguous(),
+        mutates_args=(),
+        schema="(Tensor x) -> Tensor",
+    )
+    operator.register_fake(FAKES[wrong])
+    what, text = verdict("fake kernel", operator, (X,))
+    assert (what, wrong.partition(",")[0] in text) == ("WRONG" if wrong else "ok", True)
+
+
+@torch.library.custom_op("check_test::square_backward", mutates_args=())
+def square_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return 2 * x * grad
+
+
+@torch.library.custom_op("check_test::square", mutates_args=())
+def square(x: Tensor) -> Tensor:
+    return x**2
+
+
+square.register_fake(torch.empty_like)
+square.register_autograd(
+    lambda ctx, grad: square_backward(grad, *ctx.saved_tensors),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_the_fake_kernel_of_a_backward_operator_is_compared():
+    square_backward.register_fake(lambda grad, x: grad.new_empty(x.shape[:1]))
+    text = found(square, (X,), names=["fake kernel"])["fake kernel"]
+    assert "square_backward" in text
+    square_backward.register_fake(lambda grad, x: 2 * x * grad)
+    assert found(square, (X,), names=["fake kernel"]) == {}
+
+
+library = torch.library.Library("check_test", "FRAGMENT")
+library.define("halve_(Tensor(a!) x) -> ()")
+library.impl("halve_", lambda x: x.numpy().__imul__(0.5) is None or None, "CPU")
+
+
+@torch.library.custom_op("check_test::third", mutates_args=("x",))
+def third(x: Tensor) -> None:
+    x.numpy().__imul__(1 / 3)
+
+
+def test_a_write_of_which_autograd_knows_nothing_is_found():
+    pytest.importorskip("numpy")
+    text = found(torch.ops.check_test.halve_, (X,), names=["schema"])["schema"]
+    assert "version" in text
+    assert found(third, (X,), names=["schema"]) == {}
+
+
+@torch.library.custom_op("check_test::rows", mutates_args=())
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    return x[index]
+
+
+rows.register_fake(lambda x, index: x.new_empty(index.shape + x.shape[1:]))
+
+
+def test_an_argument_without_data_is_a_note_unless_strict():
+    pair = X, torch.tensor([0, 2])
+    assert verdict("two devices", rows, pair)[0] == "note"
+    assert verdict("two devices", rows, pair, strict=True)[0] == "WRONG"
 
 
 @torch.library.custom_op("check_test::cube", mutates_args=())
@@ -382,7 +605,7 @@ def test_a_gradient_with_create_graph_alone_is_wrong():
 
 def crashes(x):
     if not x.is_contiguous():
-        os.kill(os.getpid(), signal.SIGSEGV)
+        signal.raise_signal(signal.SIGSEGV)  # in this thread, as a fault of memory
     return 2 * x
 
 
@@ -390,6 +613,29 @@ def hangs(x):
     if not x.is_contiguous():
         time.sleep(60)
     return 2 * x
+
+
+def exits(x):
+    if not x.is_contiguous():
+        raise SystemExit(0)
+    return 2 * x
+
+
+def ends_the_process(x):
+    if not x.is_contiguous():
+        os._exit(0)
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [(exits, "SystemExit"), (ends_the_process, "status 0")],
+)
+def test_an_exit_is_a_finding_and_not_the_end_of_the_check(operator, text):
+    names = ["strides", "outputs share memory"]
+    wrong = found(operator, (X,), names=names)
+    assert list(wrong) == ["strides"]
+    assert text in wrong["strides"]
 
 
 @pytest.mark.parametrize(
@@ -405,6 +651,29 @@ def test_a_crash_or_a_hang_is_a_finding_that_names_the_arguments(operator, text)
     ]
     assert text in results[1][2]
     assert "float32[4, 8]" in results[1][2]
+
+
+def test_a_crash_after_the_last_check_is_a_finding(monkeypatch):
+    def ends_badly(work, seconds):
+        yield from work()
+        raise Crashed("ended by SIGABRT")
+
+    monkeypatch.setattr(check, "stream", ends_badly)
+    last = "outputs share memory"
+    assert "SIGABRT" in found(double, (X,), names=[last])[last]
+
+
+def test_a_finding_ends_its_process_without_a_traceback(monkeypatch, capfd):
+    kill = os.kill
+
+    def late(*arguments):
+        time.sleep(2)
+        kill(*arguments)
+
+    monkeypatch.setattr(os, "kill", late)
+    names = ["strides", "threads"]
+    assert "strides" in found(writes_to_a_transposed_argument, (X,), names=names)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_sample_that_cannot_be_called_is_no_refusal():

@@ -149,6 +149,23 @@ def test_what_is_no_library_is_misuse(built, tmp_path, capsys):
     assert "not an ELF file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kept", [300, 5000])
+def test_a_library_of_which_a_part_is_missing_is_damaged(built, kept, capsys):
+    path = built(STABLE)
+    path.write_bytes(path.read_bytes()[:kept])
+    assert cli.main(["doctor", str(path)]) == 2
+    assert "a damaged ELF file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-pie", "-no-pie"])
+def test_a_program_is_no_library(tmp_path, option, capsys):
+    path = tmp_path / "program"
+    command = ["g++", option, "-fPIE", "-x", "c++", "-", "-o", str(path)]
+    subprocess.run(command, input="int main() {}", text=True, check=True)
+    assert cli.main(["doctor", str(path)]) == 2
+    assert "a program, and no shared library" in capsys.readouterr().err
+
+
 def test_a_library_of_another_machine_is_named(built, monkeypatch):
     path = built(STABLE)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

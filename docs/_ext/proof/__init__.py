@@ -1,7 +1,8 @@
 """Proof: every code block of the book ran, was compiled, or says why not.
 
-``evidence`` keeps the records, ``page`` reads the ``{run}`` blocks of a page, ``run``
-executes code in a process of its own, ``python -m proof`` builds and compiles.
+``evidence`` keeps the records, ``page`` reads the ``{run}`` blocks of a page,
+``process`` executes code in a process of its own, ``python -m proof`` builds and
+compiles.
 None of these needs Sphinx. The Sphinx extension is in ``sphinx_ext``.
 """
 

@@ -1,11 +1,13 @@
 """Run the blocks of a page as an interactive Python and a shell would."""
 
+import ast
 import contextlib
 import ctypes
 import doctest
 import importlib
 import importlib.util
 import json
+import linecache
 import os
 import re
 import shlex
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import compiles, machine, page, process, repl
+from . import compiles, machine, page, process
 from .files import PROJECTS, ROOT, relative
 from .page import Block, Result
 
@@ -95,12 +97,18 @@ def _flush() -> None:
 def _run_python(title: str, block: Block, result: Result) -> None:
     """Run code like a REPL: the value of a last expression is printed."""
     try:
-        tree = repl.parse(block.code, title)
-        if not tree.body:
+        # Tracebacks and inspect.getsource, which triton.jit uses, find the text here.
+        source = f"{block.code}\n"
+        linecache.cache[title] = (len(source), None, source.splitlines(True), title)
+        body, names = ast.parse(source, title).body, vars(sys.modules["__main__"])
+        if not body:
             raise ValueError("the block is empty")
-        value = repl.evaluate(tree, title, vars(sys.modules["__main__"]))
-        if value is not None:
-            print(repr(value))
+        end = [body.pop()] if isinstance(body[-1], ast.Expr) else []
+        exec(compile(ast.Module(body, []), title, "exec"), names)
+        for last in end:
+            value = eval(compile(ast.Expression(last.value), title, "eval"), names)
+            if value is not None:
+                print(repr(value))
     except SystemExit as stop:
         if stop.code not in (None, 0):
             skip = str(stop.code).startswith("skip: ")

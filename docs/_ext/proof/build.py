@@ -10,6 +10,7 @@ import site
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -18,15 +19,11 @@ from pathlib import Path
 from . import compiles, machine
 from .digest import NATIVE
 from .evidence import HERE, Record, store
-from .files import ROOT, digests, load, read_json, relative, write_text
+from .files import ROOT, BuildError, digests, load, read_json, relative, write_text
 
 SETUP = "build:setup.py"
 TEMP = ROOT / "build" / "temp"  # of setuptools: builds share the objects
 KERNELS = ROOT / "build" / "kernels"
-
-
-class BuildError(RuntimeError):
-    """Something that stops the build of the book, in one line with the remedy."""
 
 
 # The library.
@@ -94,8 +91,17 @@ def _install() -> None:
         command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise BuildError(f"library: the build failed\n{done.stdout}{done.stderr}")
+        said = done.stdout + done.stderr
+        raise BuildError(f"library: the build failed\n{by_compiler(said) or said}")
     site.addsitedir(sysconfig.get_path("purelib"))  # this process finds it too
+
+
+def by_compiler(said: str) -> str:
+    """What compilers refused, of the hundreds of lines that pip and ninja print."""
+    end = r"^ *(?:\[\d+/\d+\]|FAILED:|ninja:) "
+    failed = rf"FAILED: [^\n]*\n[^\n]*\n(.*?)(?={end})"
+    found = re.findall(failed, said, re.DOTALL | re.MULTILINE)
+    return "\n".join(map(textwrap.dedent, found)).replace(f"{ROOT}/", "")
 
 
 def keep_objects(folder: Path) -> str:

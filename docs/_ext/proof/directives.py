@@ -13,8 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from . import page, programs, projects, recordings, units
 from .evidence import Record, store
-from .files import relative
-from .page import Result
+from .files import BuildError, relative
 
 
 def code(text: str, language: str, claim: dict, *classes: str) -> nodes.literal_block:
@@ -40,34 +39,31 @@ class RunBlock(SphinxDirective):
         "fails": directives.unchanged_required,
         "needs": directives.unchanged_required,
         "cause": directives.unchanged_required,
+        "varies": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
         path = Path(self.env.doc2path(self.env.docname))
         try:
             blocks = page.parse(path)
-            number = self._number(blocks)
-        except ValueError as error:
-            raise self.error(str(error)) from error
+        except BuildError:
+            return []  # `sphinx_ext.shown` reports it, once for the page
+        number = self._number(blocks)
         known = self.env.temp_data  # of this page
         if "proof_shown" not in known:
             known["proof_shown"] = units.shown(path)
         shown = known["proof_shown"]
-        block, found = blocks[number], shown[number]
-        result = found.result or Result(status="not_run")
+        block, result = blocks[number], shown[number].result
         claim = {
             "how": "run",
             "what": f"page:{page.name(path)}",
-            "block": number,
-            "status": result.status,
-            "reason": result.reason,
-            "problem": found.problem,
-            "where": found.where,
-            "stale": found.stale,
             "source": relative(path),
+            "number": number,
+            "block": block,
+            "shown": shown[number],
         }
         code_shown = [code(block.code, block.language, claim)]
-        results = [found.result or Result(status="not_run") for found in shown]
+        results = [found.result for found in shown]
         if program := programs.complete(blocks, results, number):
             pre = f'<pre hidden class="program" id="program-{number}">{{}}</pre>'
             code_shown.append(nodes.raw("", pre.format(escape(program)), format="html"))
@@ -88,7 +84,7 @@ class RunBlock(SphinxDirective):
             if text == lines and number not in taken:
                 taken.add(number)
                 return number
-        raise ValueError("cannot find this block in the page's file")
+        raise self.error("cannot find this block in the page's file")
 
 
 def recorded(record: Record) -> list[nodes.literal_block]:

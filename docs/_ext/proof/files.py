@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import tomllib
 from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from . import digest
 ROOT = Path(__file__).resolve().parents[3]
 # Where pages run that have a project of their own (see projects.py).
 PROJECTS = ROOT / "build" / "projects"
+_LOADING = threading.RLock()
 
 # Generated or private: never the source of anything that a page shows.
 _NOT_SOURCES = re.compile(
@@ -28,6 +31,10 @@ _MADE = re.compile(
     r"|^((tools|starter/\w+)/)?(build|dist)/|\.(so|o|whl|pyc)$"
     r"|^docs/(examples|tutorials|jupyter_execute)/"
 )
+
+
+class BuildError(ValueError):
+    """Something that stops the build of the book: where, and with the remedy."""
 
 
 def relative(path: str | Path) -> str | None:
@@ -73,14 +80,15 @@ def _original(path: str | Path) -> str | None:
 
 def load(path: Path) -> ModuleType:
     """Load a module by its path: importing its package would import torch."""
-    known = sys.modules.get(path.stem)
-    if known and known.__file__ == str(path):
-        return known
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    with _LOADING:  # no other thread sees a module that is not executed to its end
+        known = sys.modules.get(path.stem)
+        if known and known.__file__ == str(path):
+            return known
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
 
 
 def sha256(path: str | Path, meaning: bool = False) -> str:
@@ -148,6 +156,14 @@ def write_json(path: Path, data: object) -> None:
     text = json.dumps(data, indent=1, ensure_ascii=False)
     text = number_list.sub(lambda found: re.sub(r"\n\s*", " ", found[0]), text)
     write_text(path, f"{text}\n")
+
+
+def read_toml(path: Path) -> dict:
+    """Read a file that somebody wrote by hand."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BuildError(f"{relative(path)}: {error}") from None
 
 
 def read_json(path: Path, default: object) -> object:

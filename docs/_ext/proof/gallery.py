@@ -9,11 +9,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from . import blocks, figures, page, process
 from .evidence import Record, store
-from .files import ROOT, digests, pinned, relative
+from .files import ROOT, pinned, relative
 
 SKIPPED = 77  # the exit status of a script that lacks a tool; its last line says which
 SCRIPTS = ROOT / "examples_src"
@@ -40,14 +41,13 @@ def scripts() -> list[Path]:
 def run(path: Path) -> Record:
     """Run a script by sphinx-gallery, and return the record with what it showed."""
     name = relative(path)
-    done = process.call(_execute, name, fresh=page.starts_fresh(path))
-    inputs = done.inputs | digests([path], text=[name])  # its comments are prose
+    fresh = page.starts_fresh(path)
+    done = process.call(_execute, name, fresh=fresh, file=path)
     what = f"script:{name}"
     if done.error:
-        detail = {"reason": done.error}
-        return done.record(what, "failed", inputs=inputs, detail=detail)
+        return done.record(what, "failed", detail={"reason": done.error})
     outputs, drawn, reason, failed = done.value
-    inputs = pinned(inputs, "".join(outputs))
+    inputs = pinned(done.inputs, "".join(outputs))
     kind = "failed" if failed else "not_run" if reason else "ran"
     detail = {"reason": failed or reason, "figures": drawn}
     detail = {key: value for key, value in detail.items() if value}
@@ -130,7 +130,7 @@ def _replay(script_blocks, script_vars, gallery_conf, file_conf):
     """What the blocks of a script showed when it ran, and its drawings."""
     script_vars |= {"memory_delta": 0.0, "example_globals": {}, "fake_main": sys}
     source = Path(script_vars["src_file"])
-    record, *_ = next(store().known(f"script:{relative(source)}"), (None,))
+    record = store().best(f"script:{relative(source)}")
     shown = [output["text"] for output in record.outputs] if record else []
     if len(shown) != len(script_blocks):  # the script has changed since
         return [""] * len(script_blocks), 0.0
@@ -153,6 +153,7 @@ def source_of(docname: str) -> Path | None:
     return script if docname.startswith("examples/") and script.is_file() else None
 
 
+@cache
 def code_lines(script: Path) -> set[str]:
     """The lines of a script that run: a block pasted into its prose is none of them."""
     from sphinx_gallery.py_source_parser import split_code_and_text_blocks

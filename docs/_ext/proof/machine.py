@@ -41,14 +41,14 @@ def _tool_version(name: str) -> str:
 @cache
 def gpus() -> list[str]:
     """Names of the GPUs that this process may use, without loading a driver."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
         return []
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     names = re.findall(r"Model:\s*(.+)", "\n".join(p.read_text() for p in cards))
-    if not names and (smi := shutil.which("nvidia-smi")):
-        query = [smi, "--query-gpu=name", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True)
-        names = answer.stdout.splitlines() if answer.returncode == 0 else []
+    names = names or _ask_driver("name")
+    if visible and re.fullmatch(r"\d+(,\d+)*", visible):  # it may name them otherwise
+        names = [names[int(i)] for i in visible.split(",") if int(i) < len(names)]
     for node in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
         names += re.findall(r"gfx_target_version ([1-9]\d*)", node.read_text())
     return names
@@ -57,10 +57,16 @@ def gpus() -> list[str]:
 @cache
 def driver() -> str:
     """Version of the NVIDIA driver; "" where there is none."""
-    if not gpus() or not (smi := shutil.which("nvidia-smi")):
-        return ""
-    query = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True).stdout.split("\n")[0]
+    return next(iter(_ask_driver("driver_version") if gpus() else ()), "")
+
+
+def _ask_driver(field: str) -> list[str]:
+    """A line for each NVIDIA GPU; none without their driver."""
+    if not (smi := shutil.which("nvidia-smi")):
+        return []
+    query = [smi, f"--query-gpu={field}", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True)
+    return answer.stdout.splitlines() if answer.returncode == 0 else []
 
 
 @cache

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from . import blocks, process
 from .evidence import Record
-from .files import ROOT, digests, relative, write_text
+from .files import ROOT, relative, write_text
 
 TUTORIALS = ROOT / "tutorials"
 EXECUTED = ROOT / "build" / "proof" / "notebooks"
@@ -18,21 +18,27 @@ def notebooks() -> list[Path]:
 def run(path: Path) -> Record:
     """Run all cells; the executed notebook is what this checkout's site shows."""
     name = relative(path)
-    done = process.call(_execute, name, fresh=True)
-    inputs = done.inputs | digests([path], text=[name])
-    if done.error:
-        said = blocks.sanitise(done.error)
-        detail = {"reason": said.rpartition("\n")[2], "traceback": said}
-        return done.record(f"notebook:{name}", "failed", inputs=inputs, detail=detail)
-    write_text(EXECUTED / path.name, done.value)
-    return done.record(f"notebook:{name}", inputs=inputs)
+    done = process.call(_execute, name, fresh=True, file=path)
+    text, wrong = done.value or ("", done.error.rstrip().rpartition("\n")[2])
+    if wrong:
+        detail = {"reason": blocks.sanitise(wrong)}
+        return done.record(f"notebook:{name}", "failed", detail=detail)
+    write_text(EXECUTED / path.name, text)
+    return done.record(f"notebook:{name}")
 
 
-def _execute(name: str) -> str:
+def _execute(name: str) -> tuple[str, str]:
+    """The notebook as it ran, and which of its cells failed, and how."""
     import nbformat
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
 
     book = nbformat.read(ROOT / name, as_version=4)
     where = {"metadata": {"path": str((ROOT / name).parent)}}
-    NotebookClient(book, timeout=process.TIMEOUT, resources=where).execute()
-    return nbformat.writes(book) + "\n"
+    client = NotebookClient(book, timeout=process.TIMEOUT, resources=where)
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        number = client.code_cells_executed
+        return "", f"code cell {number}: {error.ename}: {error.evalue}"
+    return nbformat.writes(book) + "\n", ""

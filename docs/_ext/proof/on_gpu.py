@@ -7,11 +7,12 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
-from . import gallery, machine
+from . import machine
 from .directives import recorded
 from .evidence import Record, store
-from .files import ROOT, relative, write_text
+from .files import ROOT, write_text
 from .recordings import manifest
+from .units import record_of
 
 FIGURES = ROOT / "build" / "proof" / "figures"
 
@@ -24,8 +25,7 @@ def what(docname: str) -> set[str]:
     """
     if machine.gpus():
         return set()
-    script = gallery.source_of(docname)
-    name = relative(script) if script else f"{docname}.ipynb"
+    name = record_of(docname).partition(":")[2]
     return {f"gpu:{key}" for key, entry in manifest().items() if entry.plays == name}
 
 

@@ -6,7 +6,6 @@ a record can appear or expire while the page stays the same.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from .machine import toolchain
 KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
 ELSEWHERE = ("ran", "compiled", "fails")  # of these the ledger says where
 
+CHANGED = "its sources have changed since"
 _HELP = "use {run}, {recorded}, or literalinclude of a file that is compiled or run"
 
 
@@ -78,17 +78,16 @@ def _nothing(claim: dict) -> Origin:
 
 def _run(claim: dict) -> Origin:
     """A block of a page: `directives.RunBlock` has chosen the result that it shows."""
-    source, kind = claim["source"], claim["status"]
-    if claim["problem"] is not None:
+    source, shown = claim["source"], claim["shown"]
+    if shown.problem is not None:
         # An empty reason: another block of the page is to blame, and says so.
-        return Origin("", source=source, reason=claim["problem"])
-    if claim["stale"]:
-        reason = "its sources have changed since"
-        return Origin("stale", claim["where"], source=source, reason=reason)
-    if kind == "not_run":
-        return Origin("not_run", source=source, reason=claim["reason"])
-    kind = "fails" if kind == "failed" else "ran"
-    return Origin(kind, claim["where"], source=source)
+        return Origin("", source=source, reason=shown.problem)
+    if shown.stale:
+        return Origin("stale", shown.where, source=source, reason=CHANGED)
+    if shown.result.status == "not_run":
+        return Origin("not_run", source=source, reason=shown.result.reason)
+    kind = "fails" if shown.result.status == "failed" else "ran"
+    return Origin(kind, shown.where, source=source)
 
 
 def _record(claim: dict) -> Origin:
@@ -101,9 +100,7 @@ def _record(claim: dict) -> Origin:
         if is_here and record.kind == "not_run" and elsewhere:
             continue  # a tool is missing here, and perhaps was not elsewhere
         kind = "stale" if is_stale else record.kind
-        reason = record.detail.get("reason", "")
-        if is_stale:
-            reason = "its sources have changed since"
+        reason = CHANGED if is_stale else record.detail.get("reason", "")
         where = "" if is_here or kind == "not_run" else record.where
         return Origin(kind, where, source=source, reason=reason)
     return Origin("", source=source, reason=f"no run of {source} is known")
@@ -113,7 +110,10 @@ def _recorded(claim: dict) -> Origin:
     record = store().kept(claim["what"])
     if not record:
         return Origin("not_run", reason="not recorded on a GPU yet")
-    why = ", ".join(store().changed(record))
+    changed = store().changed(record)
+    why = ", ".join(changed[:3])
+    if more := len(changed[3:]):  # `nox -s prove -- --list` names all
+        why += f" and {more} more"
     kind, reason = ("stale", f"changed since: {why}") if why else ("recorded", "")
     return Origin(kind, record.where, source=claim["what"], reason=reason)
 
@@ -127,8 +127,7 @@ def _file(claim: dict) -> Origin:
     old = find(claim, store().for_path(source, stale=True))
     if old.kind in ("", "not_run"):
         return found
-    reason = "its sources have changed since"
-    return Origin("stale", old.where, old.targets, source, reason)
+    return Origin("stale", old.where, old.targets, source, CHANGED)
 
 
 def _read(claim: dict, records: list[Record]) -> Origin:
@@ -151,25 +150,26 @@ def _where(records: list[Record]) -> str:
 
 def _compiled(claim: dict, records: list[Record]) -> Origin:
     source = claim["source"]
-    compiled = [record for record in records if source in record.compiled]
-    targets = {target for record in compiled for target in record.compiled[source]}
-    skipped = {r.skipped[source] for r in records if source in r.skipped}
-    absent = [tool for tool in _compilers(source) if not toolchain.find(tool)]
-    if targets:
-        missing = "" if len(targets) > 1 or not skipped else ", ".join(sorted(skipped))
-        reason = f"not compiled here: {missing}" if missing else ""
-        return Origin("compiled", _where(compiled), _sorted(targets), source, reason)
-    refused = [record for record in records if source in record.refused]
-    targets = {target for record in refused for target in record.refused[source]}
-    if refused:
-        return Origin("fails", _where(refused), _sorted(targets), source)
+    skipped = ", ".join(
+        sorted({r.skipped[source] for r in records if source in r.skipped})
+    )
+    for kind, name in (("compiled", "compiled"), ("fails", "refused")):
+        found = [record for record in records if source in getattr(record, name)]
+        targets = {
+            target for record in found for target in getattr(record, name)[source]
+        }
+        if found:
+            partly = kind == "compiled" and len(targets) == 1 and skipped
+            reason = f"not compiled here: {skipped}" if partly else ""
+            targets = tuple(sorted(targets, key=_order))
+            return Origin(kind, _where(found), targets, source, reason)
     if on_gpu := [record for record in records if record.what.startswith("gpu:")]:
         return Origin("recorded", _where(on_gpu), source=source)
+    absent = [tool for tool in _compilers(source) if not toolchain.find(tool)]
+    if absent and not skipped:
+        skipped = f"not compiled here: {', '.join(absent)} not found"
     if skipped:
-        return Origin("not_run", source=source, reason=", ".join(sorted(skipped)))
-    if absent:
-        reason = f"not compiled here: {', '.join(absent)} not found"
-        return Origin("not_run", source=source, reason=reason)
+        return Origin("not_run", source=source, reason=skipped)
     return Origin("", source=source, reason=f"nothing has compiled {source}")
 
 
@@ -188,10 +188,6 @@ def _compilers(source: str) -> tuple[str, ...]:
     return ("clang",) if source.endswith(".hip") else ()
 
 
-def _sorted(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(targets, key=_order))
-
-
 def _order(target: str) -> tuple:
     """CPU first, then CUDA by number, then AMD by name."""
     if target.startswith("sm_"):
@@ -206,41 +202,3 @@ _RESOLVERS = {
     "recorded": _recorded,
     "file": _file,
 }
-
-
-def counted(origin: Origin) -> str:
-    """The column of the ledger that counts a block."""
-    kind = origin.kind.replace("_", " ")
-    if origin.kind == "recorded":
-        return "ran on a GPU"
-    if origin.kind not in ELSEWHERE:
-        return kind
-    return f"{kind} {'elsewhere' if origin.where else 'here'}"
-
-
-COLUMNS = (
-    *(f"{kind} {place}" for kind in ELSEWHERE for place in ("here", "elsewhere")),
-    *("ran on a GPU", "stale", "not run"),
-)
-
-
-def rows(blocks: Iterable[tuple[str, dict, Origin]]) -> dict:
-    """The ledger as data: counts by origin, and one row for each block."""
-    counts = dict.fromkeys(COLUMNS, 0)
-    table = []
-    for docname, claim, origin in blocks:
-        if origin.kind:
-            counts[counted(origin)] += 1
-        table.append(
-            {
-                "page": docname,
-                "line": claim["line"],
-                "language": claim["language"],
-                "origin": origin.kind or None,
-                "where": origin.where or ("here" if origin.kind in ELSEWHERE else ""),
-                "targets": list(origin.targets),
-                "source": origin.source,
-                "reason": origin.reason,
-            }
-        )
-    return {"counts": counts, "blocks": table}

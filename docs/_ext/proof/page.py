@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import ROOT
+from .files import ROOT, BuildError, relative
 
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,}|:{3,})\s*(\{[\w:-]+\})?\s*(.*)$")
+_HEAD = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
+# The lines of a head; a misspelt one would change nothing.
+_KNOWN = re.compile(  # and Sphinx's own
+    r"topics: \[\d+(, \d+)*\]|project: [1-8]|(fresh|alone): true"
+    r"|(nosearch|orphan|nocomments): true|tocdepth: \d+|html_theme\..+"
+)
 _OPTION = re.compile(r"^:([\w-]+):\s*(.*)$")
 # Directives whose body is text: a ``{run}`` inside is shown, not run.
 _LITERAL = {"{code-block}", "{code}", "{code-cell}", "{literalinclude}", "{math}"}
@@ -26,6 +32,7 @@ class Block:
         fails: the pattern of the diagnostic with which it has to fail.
         needs: commands and modules without which it is not run.
         cause: cause and cure of the failure, for the table of errors.
+        varies: whether another run, or Jupyter, prints something else.
     """
 
     language: str
@@ -34,6 +41,7 @@ class Block:
     fails: str | None = None
     needs: tuple[str, ...] = ()
     cause: str = ""
+    varies: bool = False
 
 
 @dataclass
@@ -108,8 +116,7 @@ def project(path: Path) -> int:
 
 def front_matter(path: Path, key: str) -> str:
     """A value in the head of a page, "" without one."""
-    text = path.read_text(encoding="utf-8")
-    head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    head = _HEAD.match(path.read_text(encoding="utf-8"))
     line = head and re.search(rf"^{key}: (.*)$", head[1], re.MULTILINE)
     return line[1].strip() if line else ""
 
@@ -123,12 +130,19 @@ def digest(path: Path, block: Block) -> str:
 
 def parse(path: Path) -> list[Block]:
     """Read the ``{run}`` blocks of a page, in order."""
-    return list(blocks(path.read_text(encoding="utf-8")))
+    try:
+        return list(blocks(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise BuildError(f"{relative(path) or path}, {error}") from None
 
 
 def blocks(text: str) -> Iterator[Block]:
     """Find the ``{run}`` blocks in Markdown, also inside tabs and lists."""
-    lines = text.splitlines()
+    lines, head = text.splitlines(), _HEAD.match(text)
+    for number, line in enumerate(head[1].splitlines() if head else (), 2):
+        if not _KNOWN.fullmatch(line):
+            known = "topics: [1, 2], fresh: true, alone: true, project: 1"
+            raise ValueError(f"line {number}: {line!r} is none of {known}")
     containers: list[str] = []  # the fences around this line whose content is Markdown
     number = 0
     while number < len(lines):
@@ -173,14 +187,18 @@ def block(language: str, body: list[str], line: int) -> Block:
         body, line = body[1:], line + 1
     if language not in ("python", "console"):
         raise ValueError(f"line {line}: cannot run {language!r}: python or console")
-    if unknown := options.keys() - {"fails", "needs", "cause"}:
+    if unknown := options.keys() - {"fails", "needs", "cause", "varies"}:
         raise ValueError(f"line {line}: unknown option {', '.join(sorted(unknown))}")
     code = "\n".join(body).rstrip()
     needs = tuple(options.get("needs", "").split())
     fails, cause = options.get("fails"), options.get("cause", "")
+    try:
+        re.compile(fails or "")
+    except re.error as error:
+        raise ValueError(f"line {line}: :fails: is no pattern: {error}") from None
     if cause and not fails:
         raise ValueError(f"line {line}: a cause explains a failure: add :fails:")
-    made = Block(language, code, line, fails, needs, cause)
+    made = Block(language, code, line, fails, needs, cause, "varies" in options)
     if language == "console":
         commands(made)
     return made

@@ -15,7 +15,7 @@ import threading
 import traceback
 import types
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,7 @@ def call(
     fresh: bool = False,
     timeout: float = TIMEOUT,
     where: Path = ROOT,
+    file: Path | None = None,
 ) -> Run:
     """Call a function in a fresh process.
 
@@ -72,6 +73,7 @@ def call(
         timeout: seconds until the process and all its children are killed.
         where: the folder in which to call it: the repository, or a page's project,
             which has an environment of its own.
+        file: what the function runs, of which comments and prose are inputs too.
     """
     context = multiprocessing.get_context("spawn" if fresh else "forkserver")
     if not fresh:
@@ -80,17 +82,29 @@ def call(
     with traced(where) as (folder, variables):
         arguments = (sender, variables, function, args)
         process = context.Process(target=_child, args=arguments)
-        with _starting, _without_main(), _interpreter():
+        # A child would import the main module again, pytest or this command; and the
+        # fork server imports Triton at its start, which then reads its variable.
+        hidden = {"__main__": types.ModuleType("__main__")}
+        with _starting, _set(sys.modules, hidden), _set(os.environ, triton()):
             process.start()
         sender.close()
         try:
             run = _wait(process, receiver, timeout)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end(process)
             process.join()
             receiver.close()
-        return noted(run, folder, where, repr(args))
+        run = noted(run, folder, where, repr(args))
+        run.inputs |= digests([file], text=[relative(file)]) if file else {}
+        return run
+
+
+def end(*processes: multiprocessing.Process) -> None:
+    """End processes that `call` started, with their children; all that there are."""
+    for process in processes or multiprocessing.active_children():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # at its start, it is in no group of its own yet
 
 
 def shell(command: str, variables: dict[str, str], timeout: float = TIMEOUT) -> Run:
@@ -127,12 +141,12 @@ def traced(where: Path = ROOT) -> Iterator[tuple[Path, dict[str, str]]]:
 
 def noted(run: Run, folder: Path, where: Path = ROOT, code: str = "") -> Run:
     """Complete a run by what its processes wrote into their folder."""
-    run.results = _results(folder)
+    run.results = [Result(**json.loads(line)) for line in _lines(folder / "results")]
     run.compiled, run.refused = compiles.read(folder / "compiles")
     if where != ROOT:
         for name in build.compiled_in(where):
             run.compiled.setdefault(name, [platform.machine()])
-    notes = _notes(folder)
+    notes = _lines(folder / "opened")  # which trace/sitecustomize.py wrote
     missed = (note[1:].split("\0") for note in notes if note[0] == "!")
     run.skipped = {n: why for path, why in missed if (n := relative(path))}
     tools = {note[1:] for note in notes if note[0] == "?"}
@@ -152,29 +166,16 @@ _starting = threading.Lock()  # what follows changes this process, for all threa
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main module: a child would import pytest or this command again."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
+def _set(mapping: MutableMapping, new: dict) -> Iterator[None]:
+    """Have these entries for a while."""
+    old = {key: mapping[key] for key in new if key in mapping}
+    mapping.update(new)
     try:
         yield
     finally:
-        sys.modules["__main__"] = main
-
-
-@contextlib.contextmanager
-def _interpreter() -> Iterator[None]:
-    """Tell the fork server to interpret Triton's kernels, where there is no GPU.
-
-    Triton reads the variable when it is imported, which the server does at its start.
-    """
-    known = os.environ.get("TRITON_INTERPRET")
-    os.environ.update(triton())
-    try:
-        yield
-    finally:
-        if known is None:
-            os.environ.pop("TRITON_INTERPRET", None)
+        for key in new:
+            del mapping[key]
+        mapping.update(old)
 
 
 def triton() -> dict[str, str]:
@@ -286,10 +287,9 @@ def _child(sender, variables, function, args) -> None:
     sender.send(answer)
 
 
-def _notes(folder: Path) -> list[str]:
-    """What trace/sitecustomize.py wrote in all processes of the run."""
-    opened = folder / "opened"
-    return opened.read_text(errors="replace").splitlines() if opened.exists() else []
+def _lines(file: Path) -> list[str]:
+    """What all processes of a run wrote into a file."""
+    return file.read_text(errors="replace").splitlines() if file.exists() else []
 
 
 def _inputs(notes: list[str]) -> tuple[set[str], set[str]]:
@@ -309,9 +309,3 @@ def _texts(names: set[str]) -> str:
     programs = (n for n in names if n.endswith((".py", ".sh", ".ipynb")))
     files = (ROOT / n for n in programs if not n.startswith("src/"))
     return "\n".join(file.read_text() for file in files if file.is_file())
-
-
-def _results(folder: Path) -> list[Result]:
-    file = folder / "results"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [Result(**json.loads(line)) for line in lines]

@@ -8,12 +8,11 @@ A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comm
 
 import re
 import shutil
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .files import PROJECTS, ROOT, load, sha256, write_json, write_text
+from .files import PROJECTS, ROOT, load, read_toml, sha256, write_json, write_text
 
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
@@ -56,16 +55,14 @@ def state(step: int) -> dict[str, File]:
         beside = {f"plain/{Path(name).name}": ROOT / name for name in BESIDE}
         originals |= beside
         texts |= {name: path.read_text("utf-8") for name, path in beside.items()}
-    comes_in = dict.fromkeys(texts, 1), {}
-    if folder == STARTER / "cpp":
-        comes_in = _comes_in(texts)
-    of_file, of_region = comes_in
+    is_cut = folder == STARTER / "cpp"  # the others are whole
+    of_file, of_region = _comes_in(texts) if is_cut else (dict.fromkeys(texts, 1), {})
     made = {}
     for name, text in texts.items():
         if of_file[name] <= step:
             lines = text.splitlines(keepends=True)
             kept = [*range(1, len(lines) + 1)]
-            if of_region:  # the others are whole
+            if is_cut:
                 kept = _kept(name, lines, {n for n, s in of_region.items() if s > step})
             text = "".join(lines[number - 1] for number in kept)
             original = originals[name].relative_to(ROOT).as_posix()
@@ -75,7 +72,7 @@ def state(step: int) -> dict[str, File]:
 
 def _comes_in(texts: dict[str, str]) -> tuple[dict[str, int], dict[str, int]]:
     """The step of each file and of each region that has one."""
-    table = tomllib.loads(STEPS.read_text(encoding="utf-8"))
+    table = read_toml(STEPS)
     known = {name for text in texts.values() for _, name, _ in _MARK.findall(text)}
     if wrong := texts.keys() ^ table["files"].keys():
         raise ValueError(f"steps.toml and starter/cpp differ: {', '.join(wrong)}")

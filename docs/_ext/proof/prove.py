@@ -7,18 +7,22 @@ Sphinx lays out what the store has, and runs nothing.
 """
 
 import argparse
+import fcntl
 import os
 import re
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import chain
+from typing import IO
 
-from . import build, machine, page, recordings
+from . import build, evidence, machine, page, process, recordings
 from .evidence import Record, store
-from .units import Unit, is_of, problem, units
+from .files import ROOT
+from .units import Unit, is_of, problem, record_of, units
 
 # Of these a build of the site runs every one, whatever is known of it.
 RUN_HERE = ("script:", "notebook:", "page:guide/")
@@ -63,8 +67,13 @@ def run(todo: list[Unit]) -> Iterator[Record]:
 def _at_once(todo: list[Unit]) -> Iterator[Record]:
     """Run as many at once as this machine holds."""
     with ThreadPoolExecutor(workers()) as pool:
-        for done in as_completed([pool.submit(_timed, unit) for unit in todo]):
-            yield done.result()
+        try:
+            for done in as_completed([pool.submit(_timed, unit) for unit in todo]):
+                yield done.result()
+        except BaseException:  # Ctrl-C: end what runs, and start no more
+            pool.shutdown(wait=False, cancel_futures=True)
+            process.end()
+            raise
 
 
 def _timed(unit: Unit) -> Record:
@@ -115,12 +124,11 @@ def prove(names: list[str], shard: str, check: bool) -> int:
             failed.append(f"{record.what}: {wrong}")
         elif not check and is_kept_by_this_machine(record) and store().keep(record):
             print(f"renewed {record.what}")
-    if not (names or shard):
-        for what in gone(every):
-            if not check:
-                store().drop(what)
-            elif store().kept(what):
-                failed.append(f"{what}: what it is of is gone: run `nox -s prove`")
+    for what in gone():
+        if not check:
+            store().drop(what)
+        elif store().kept(what) and not names:
+            failed.append(f"{what}: what it is of is gone: run `nox -s prove`")
     print(*failed, f"{len(failed)} of {len(every)} failed", sep="\n")
     return int(bool(failed))
 
@@ -147,12 +155,11 @@ def is_kept_by_this_machine(record: Record) -> bool:
     return record.what.startswith("gpu:") or not machine.gpus()
 
 
-def gone(every: list[Unit]) -> list[str]:
+def gone() -> list[str]:
     """The records of what is no longer in the repository."""
-    names = {unit.what for unit in every} | {build.SETUP}
-    names |= {f"build:{name}" for name in build.sources()}
-    names |= {what for what in store().names() if recordings.command(what)}
-    return sorted(store().names() - names)
+    left = store().names() - {unit.what for unit in units()}
+    compiled = {what for what in left if (ROOT / what.removeprefix("build:")).exists()}
+    return sorted(left - compiled - set(filter(recordings.command, left)))
 
 
 def keep_library() -> None:
@@ -164,15 +171,16 @@ def keep_library() -> None:
 
 def stale(names: list[str]) -> int:
     """Say which committed records are of something that has changed since."""
-    for what in sorted(store().names()):
+    every, left = {unit.what for unit in units()}, gone()
+    kept = {what for what in store().names() if store().kept(what)}
+    for what in sorted({_named(name, every | kept) for name in names} or every | kept):
         known = store().kept(what)
-        if known and (not names or what in names):
-            why = store().changed(known) or ([] if fits(known) else ["its blocks"])
-            if why:
-                print(f"stale {what}: {', '.join(why)}")
-    for unit in units():
-        if not store().kept(unit.what):
-            print(f"missing {unit.what}")
+        if not known:
+            print(f"missing {what}")
+        elif what in left:
+            print(f"gone {what}")
+        elif why := store().changed(known) or ([] if fits(known) else ["its blocks"]):
+            print(f"stale {what}: {', '.join(why)}")
     return 0
 
 
@@ -181,18 +189,17 @@ def chosen(names: list[str]) -> list[Unit]:
     every = {unit.what: unit for unit in units()}
     if not names:
         return [u for u in every.values() if u.kind != "gpu" or not is_proven(u, False)]
-    return [every[_named(name, every)] for name in names]
+    found = dict.fromkeys(_named(name, every) for name in names)
+    return [every[what] for what in found if what in every]
 
 
 def _named(name: str, every: Iterable[str]) -> str:
-    places = {"examples/": ("script:examples_src/", ".py")}
-    places["tutorials/"] = ("notebook:tutorials/", ".ipynb")
-    what = name if ":" in name else f"page:{name}"
-    for start, (kind, suffix) in places.items():
-        if name.startswith(start):
-            what = f"{kind}{name.removeprefix(start)}{suffix}"
-    if what not in every:
+    what = name if ":" in name else record_of(name)
+    if what in every:
+        return what
+    if not (page.DOCS / f"{what.removeprefix('page:')}.md").is_file():
         raise SystemExit(f"nothing to run is named {what}")
+    print(f"{what}: nothing on it runs")
     return what
 
 
@@ -200,20 +207,14 @@ def shared_out(every: list[Unit], shard: str) -> list[Unit]:
     """Part I of N, "I/N": the longest units go in turn to the part with least to do."""
     if not shard:
         return every
-    number, parts = part_of(shard)
-    shares: list[list[Unit]] = [[] for _ in range(parts)]
-    for unit in sorted(every, key=lambda unit: (-seconds(unit), unit.what)):
-        min(shares, key=lambda share: sum(map(seconds, share))).append(unit)
-    return shares[number - 1]
-
-
-def part_of(shard: str) -> tuple[int, int]:
-    """The numbers of "I/N"; the program ends if there is no such part."""
     found = re.fullmatch(r"(\d+)/(\d+)", shard)
     number, parts = map(int, found.groups() if found else (0, 0))
     if not 1 <= number <= parts:
         raise SystemExit(f"--shard {shard}: there is no such part")
-    return number, parts
+    shares: list[list[Unit]] = [[] for _ in range(parts)]
+    for unit in sorted(every, key=lambda unit: (-seconds(unit), unit.what)):
+        min(shares, key=lambda share: sum(map(seconds, share))).append(unit)
+    return shares[number - 1]
 
 
 def main() -> int:
@@ -226,13 +227,21 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="run nothing, show stale")
     parser.add_argument("--shard", default="", metavar="I/N", help="run part I of N")
     options = parser.parse_intermixed_args()
-    if options.list:
-        return stale(options.names)
     try:
-        build.build_library(lambda line: print(line, flush=True))
+        if options.list:
+            return stale(options.names)
+        with _lock():  # until the end of this run
+            return _run_verb(options)
     except build.BuildError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where it was", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run_verb(options: argparse.Namespace) -> int:
+    build.build_library(lambda line: print(line, flush=True))
     if options.verb == "docs":
         return docs(options.names)
     if options.verb == "prove":
@@ -240,3 +249,15 @@ def main() -> int:
             keep_library()
         return prove(options.names, options.shard, options.check)
     return 0
+
+
+def _lock() -> IO[str]:
+    """Wait for the end of another run of this checkout: both write into build/."""
+    evidence.HERE.mkdir(parents=True, exist_ok=True)
+    lock = (evidence.HERE / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("waiting for the end of another run of this checkout", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock

@@ -1,10 +1,9 @@
 """The commands of docs/recordings.toml, which are run on a GPU and recorded."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 
-from .files import ROOT
+from .files import ROOT, BuildError, read_toml
 
 MANIFEST = ROOT / "docs" / "recordings.toml"
 
@@ -37,8 +36,7 @@ def manifest() -> dict[str, Entry]:
     """The entries of docs/recordings.toml by name."""
     if not MANIFEST.exists():
         return {}
-    tables = tomllib.loads(MANIFEST.read_text(encoding="utf-8"))
-    return {name: _entry(name, value) for name, value in tables.items()}
+    return {name: _entry(name, value) for name, value in read_toml(MANIFEST).items()}
 
 
 def _entry(name: str, value: str | dict) -> Entry:
@@ -48,7 +46,7 @@ def _entry(name: str, value: str | dict) -> Entry:
     try:
         return Entry(**table)
     except TypeError as error:
-        raise SystemExit(f"docs/recordings.toml: {name}: {error}") from error
+        raise BuildError(f"docs/recordings.toml: {name}: {error}") from error
 
 
 def command(what: str) -> str:

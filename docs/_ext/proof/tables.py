@@ -1,6 +1,6 @@
-"""Tables of what all pages hold: each is known when the last page has been read."""
+"""Tables of what all pages hold: drawn when the last page has been read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -10,52 +10,42 @@ class place(nodes.General, nodes.Element):
     """The place of a table, filled when the page is written."""
 
 
-class Place(SphinxDirective):
-    """A directive of the table's name."""
+def add(app, name: str, html: Callable) -> None:
+    """Add a directive; in its place comes what `html` makes of ``app`` and the page."""
 
-    def run(self) -> list[nodes.Node]:
-        pages = self.env.tables[self.name]["pages"]
-        if self.env.docname not in pages:
-            pages.append(self.env.docname)
-        return [place(table=self.name)]
-
-
-def add(app, name: str, collect: Callable, html: Callable) -> None:
-    """Add a table and its directive.
-
-    Args:
-        app: the Sphinx application.
-        name: the name of the directive.
-        collect: makes the table's data of ``app`` and ``env``, at each build.
-        html: makes the table of ``app``, the name of its page, and the data.
-    """
-
-    def prepare(app) -> None:
-        if not hasattr(app.env, "tables"):
-            app.env.tables = {}
-        app.env.tables.setdefault(name, {"pages": [], "data": None})
-
-    def purge(app, env, docname) -> None:
-        pages = env.tables[name]["pages"]
-        pages[:] = [page for page in pages if page != docname]
-
-    def update(app, env) -> list[str]:
-        """Write the page again when the table has changed."""
-        table, data = env.tables[name], collect(app, env)
-        changed, table["data"] = data != table["data"], data
-        return table["pages"] if changed else []
+    class Place(SphinxDirective):
+        def run(self) -> list[nodes.Node]:
+            self.env.note_reread()  # any other page may have changed
+            self.env.metadata[self.env.docname][name] = True
+            return [place(table=name)]
 
     def show(app, doctree, docname) -> None:
         for node in list(doctree.findall(place)):
             if node["table"] == name:
-                is_html = app.builder.format == "html"
-                data = app.env.tables[name]["data"]
-                text = html(app, docname, data) if is_html else ""
-                node.replace_self(nodes.raw("", text, format="html"))
+                node.replace_self(nodes.raw("", html(app, docname), format="html"))
 
     app.add_node(place, override=True)
     app.add_directive(name, Place)
-    app.connect("builder-inited", prepare)
-    app.connect("env-purge-doc", purge)
-    app.connect("env-updated", update)
     app.connect("doctree-resolved", show)
+
+
+def table(head: Iterable[str], rows: str, kind: str = "", caption: str = "") -> str:
+    """A table in HTML with the names of its columns."""
+    cells = "".join(f'<th scope="col">{name}</th>' for name in head)
+    kind = f"table {kind}".strip()
+    return (
+        f'<div class="pst-scrollable-table-container"><table class="{kind}">'
+        f"{caption}<thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def row(cells: Iterable[str], head: str = "", attributes: str = "") -> str:
+    """A row in HTML; `head` is the text of its first cell, if that names it."""
+    first = f'<th scope="row">{head}</th>' if head else ""
+    rest = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr{attributes}>{first}{rest}</tr>"
+
+
+def claims(env) -> dict[str, list[dict]]:
+    """What each page claims of its blocks: Sphinx forgets it with the page."""
+    return {name: env.metadata[name]["claims"] for name in sorted(env.found_docs)}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -86,6 +86,14 @@ def recordings() -> list[Unit]:
     ]
 
 
+def record_of(docname: str) -> str:
+    """The name of the record of a page: of its blocks, its script or its notebook."""
+    if script := gallery.source_of(docname):
+        return f"script:{relative(script)}"
+    is_notebook = docname.startswith("tutorials/")
+    return f"notebook:{docname}.ipynb" if is_notebook else f"page:{docname}"
+
+
 def problem(record: Record) -> str:
     """What is wrong with how a run ended; empty if nothing."""
     if record.kind == "failed":
@@ -151,13 +159,13 @@ class Shown:
     """What a page shows of a block: its result, and where that is from.
 
     Attributes:
-        result: what the block printed and how it ended; None if nothing is known.
+        result: what the block printed and how it ended.
         where: the machine and the date, empty for a run in this checkout.
         stale: whether something that the result depends on has changed since.
         problem: what is wrong with it, empty if another block of the page is to blame.
     """
 
-    result: Result | None = None
+    result: Result = field(default_factory=lambda: Result(status="not_run"))
     where: str = ""
     stale: bool = False
     problem: str | None = None
@@ -166,17 +174,20 @@ class Shown:
 def shown(path: Path) -> list[Shown]:
     """The best that the store has for each block: of here, of elsewhere, or stale."""
     parsed = page.parse(path)
-    found = [Shown(problem="the page has changed since it ran") for _ in parsed]
+    name = page.name(path)
+    why = f"the page has not run since its last edit: `nox -s page -- {name}`"
+    unknown = Shown(problem=why)
+    found = [unknown] * len(parsed)
     # A block may print what an earlier one says, so a record of all blocks comes first.
-    known = store().known(f"page:{page.name(path)}")
+    known = store().known(f"page:{name}")
     known = sorted(known, key=lambda found: not is_of(found[0], path))
     for record, is_here, is_stale in known:
         outputs = _outputs(record, path)
         ended = [output and result(output) for output in outputs]
         wrong = [r and page.problem(b, r) for b, r in zip(parsed, ended, strict=True)]
         for number, (output, known) in enumerate(zip(outputs, ended, strict=True)):
-            have = found[number].result
-            if known and (have is None or have.status == "not_run" != known.status):
+            had = found[number].result.status
+            if known and (found[number] is unknown or had == "not_run" != known.status):
                 found[number] = Shown(
                     known,
                     "" if is_here else record.where,
@@ -204,15 +215,11 @@ def run_docstrings(path: Path) -> Record:
     """Run the examples in a module's docstrings."""
     name = relative(path)
     module = ".".join(Path(name).relative_to("src").with_suffix("").parts)
-    run = process.call(blocks.run_doctest, module.removesuffix(".__init__"))
-    wrong = run.error or run.value
-    inputs = run.inputs | digests([path], text=[name])
-    return run.record(
-        f"doctest:{name}",
-        "failed" if wrong else "ran",
-        inputs=inputs,
-        detail={"reason": wrong} if wrong else {},
-    )
+    module = module.removesuffix(".__init__")
+    run = process.call(blocks.run_doctest, module, file=path)
+    if wrong := run.error or run.value:
+        return run.record(f"doctest:{name}", "failed", detail={"reason": wrong})
+    return run.record(f"doctest:{name}")
 
 
 def run_command(name: str, entry: Entry) -> Record:

@@ -15,6 +15,7 @@ from opbook_tools.check.errors import BadSample
 ROOT = Path(__file__).resolve().parents[3]
 FAULTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["fault"]
 
+sys.path.append(str(ROOT / "starter/triton/src"))  # what the starter's operator imports
 torch.manual_seed(0)
 X, Y = torch.randn(2, 2, 8).unbind()
 # The operators, each with arguments that its own tests might use.

@@ -6,8 +6,6 @@ new name. It is then yours to change.
 
 import argparse
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -47,14 +45,19 @@ def indexed(text: str, name: str) -> str:
     return re.sub(r"(\nfuse_operators\n)", rf"\g<1>{name}\n", text)
 
 
-def write(name: str) -> list[str]:
-    """Write the operator's files, and its entries into two others."""
+def renamed(name: str) -> new.Texts:
+    """Return the operator's files under another name, or exit if it is taken."""
     texts = {Path(place): (HERE / file).read_text() for file, place in PLACES.items()}
     folders = (ROOT / "csrc", ROOT / "src" / "opbook")
     code = [path for folder in folders for path in folder.rglob("*.*")]
     taken = {path: path.read_text() for path in code if path.suffix in new.CODE}
-    new.check_name("operator", name, taken | texts)
-    made = new.rename(texts, {OPERATOR: name})
+    new.check_name("operator", name, OPERATOR, texts, taken)
+    return new.rename(texts, {OPERATOR: name})
+
+
+def write(name: str) -> list[str]:
+    """Write the operator's files, and its entries into two others."""
+    made = renamed(name)
     made |= {
         Path(INIT): exported((ROOT / INIT).read_text(), name),
         Path(INDEX): indexed((ROOT / INDEX).read_text(), name),
@@ -65,28 +68,17 @@ def write(name: str) -> list[str]:
     return [path.as_posix() for path in made]
 
 
-def laid_out(files: list[str]) -> None:
-    """Break lines where names of another length ask for it, if the tools are there."""
-    for tool, suffixes in (
-        (("ruff", "format", "--quiet", "--no-cache"), (".py",)),
-        (("clang-format", "-i"), (".h", ".cu", ".cpp")),
-    ):
-        if shutil.which(tool[0]):
-            chosen = [file for file in files if file.endswith(suffixes)]
-            subprocess.run([*tool, *chosen], cwd=ROOT, check=False)
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--here", metavar="NAME", required=True)
     name = parser.parse_args().here
     files = write(name)
-    laid_out(files)
     print(f"Wrote {', '.join(files)}.")
     print(f"opbook.{name} still computes what softcap does: the formula is between the")
     print(f"marks [math] in csrc/{name}/{name}.h, and again in composite of")
     print(f"src/opbook/ops/{name}.py and in eager of tests/test_{name}.py.")
+    print("`nox -s lint -- --fix` breaks lines where the name's length asks for it.")
 
 
 if __name__ == "__main__":

@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kMaxBlock) row_kernel(Args args) {
   if (row < args.rows) args.template write<N>(row, share, all);
 }
 
-// The threads along x share a row, and those along y have rows of their own. A short
-// row gets a thread for each read; a thread of a long row reads four times or more.
+// The threads along x share a row, and those along y have rows of their own. A thread
+// reads once from rows of 32 reads or fewer, and at most four times up to 2048 reads.
 template <typename Args>
 const char* launch_rows(const Args& args, void* stream) {
   constexpr int kWidth = kVectorBytes / sizeof(typename Args::Element);

@@ -78,14 +78,11 @@ Rows<T> rows_of(const char* name, const Tensor& tensor, Sizes shape) {
   return rows;
 }
 
-// The sizes in front of the rows.
-Sizes outer_sizes(const Tensor& tensor) {
-  return {tensor.sizes().data(), static_cast<size_t>(tensor.dim() - 1)};
-}
-
+// One number for each row: the shape has the sizes in front of the last one.
 Tensor new_lse(const Tensor& scores) {
+  const Sizes sizes(scores.sizes().data(), scores.dim() - 1);
   const bool is_double = scores.scalar_type() == ScalarType::Double;
-  return torch::stable::new_empty(scores, outer_sizes(scores),
+  return torch::stable::new_empty(scores, sizes,
                                   is_double ? ScalarType::Double : ScalarType::Float);
 }
 

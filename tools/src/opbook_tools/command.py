@@ -70,7 +70,7 @@ def named(path: str) -> Any:
         found = importlib.import_module(module)
         for name in names.split("."):
             found = getattr(found, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Misuse(f"cannot import {path}:\n{traceback.format_exc()}") from error
     return found
 
@@ -79,7 +79,7 @@ def _samples(path: str) -> list[Sample]:
     found = named(path)
     try:
         found = [Sample.of(each) for each in (found() if callable(found) else found)]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Misuse(f"{path} gives no samples:\n{traceback.format_exc()}") from error
     if not found:
         raise Misuse(f"{path} is empty: there is nothing to check")
@@ -101,6 +101,8 @@ def _names(chosen: argparse.Namespace) -> list[str]:
 def _checked(chosen: argparse.Namespace) -> int:
     sys.path.insert(0, "")  # modules of the current folder, as with python -c
     names = _names(chosen)
+    if chosen.timeout <= 0:
+        raise Misuse(f"--timeout {chosen.timeout:g} leaves no time for a check")
     operator, samples = named(chosen.operator), _samples(chosen.samples)
     options = {
         "reference": named(chosen.reference) if chosen.reference else None,
@@ -201,4 +203,7 @@ class Report:
             print(json.dumps(whole | {"unmet": unmet, "counts": counts}, indent=1))
         if counts.get("failed"):
             return FAILURE
+        checked = {line.verdict for line in self.lines if line.check != check.PLAIN}
+        if checked == {"skipped"} and not unmet:
+            raise Misuse("every check was skipped: nothing was checked")
         return FINDINGS if counts.get("WRONG") or unmet else NOTHING

@@ -56,13 +56,15 @@ import json, os, re
 import torch
 answer = {"cxx11": torch._C._GLIBCXX_USE_CXX11_ABI, "built_for": [], "gpus": []}
 answer["refused"] = []
-for name in re.split("[ ;]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" ;")):
+chosen = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
+for name in [*re.split("[ ;]+", chosen.strip(" ;")), chosen]:  # a ; too many, at last
     os.environ["TORCH_CUDA_ARCH_LIST"] = name
     try:
         from torch.utils import cpp_extension
         name and cpp_extension._get_cuda_arch_flags()
     except ValueError:
-        answer["refused"].append(name)
+        if name != chosen or not answer["refused"]:
+            answer["refused"].append(name)
     except Exception:
         break  # this torch cannot be asked
 if torch.cuda.is_available():
@@ -152,10 +154,17 @@ class Machine:
         return Path(next(iter(places))) if places else None
 
     @functools.cached_property
+    def torch_file(self) -> Path | None:
+        """What ``import torch`` would run, found without importing it."""
+        spec = importlib.util.find_spec("torch")
+        return Path(spec.origin) if spec and spec.origin else None
+
+    @functools.cached_property
     def torch_build(self) -> dict[str, str]:
         """``version``, ``cuda`` and ``hip`` of torch, read from its version.py."""
         file = self.torch_folder / "version.py" if self.torch_folder else None
-        text = file.read_text() if file and file.exists() else ""
+        there = file and file.exists()
+        text = file.read_text(encoding="utf-8", errors="replace") if there else ""
         found = re.findall(r"^_*(\w+?)_*\s*(?::.*?)?= *['\"](.*)['\"]$", text, re.M)
         return dict(found)
 
@@ -171,11 +180,12 @@ class Machine:
         status, output = self.output(sys.executable, "-c", _ASK_TORCH, *library)
         answers, last = {}, "no output"
         for last in output.strip().splitlines():
-            with contextlib.suppress(json.JSONDecodeError, TypeError):
-                answers |= json.loads(last)
-        if status:
-            fault = last if status > 0 else f"killed by signal {-status}"
-            answers["failed" if answers else "error"] = fault
+            with contextlib.suppress(json.JSONDecodeError):
+                answer = json.loads(last)
+                answers |= answer if isinstance(answer, dict) else {}
+        if status or "cxx11" not in answers:
+            fault = last if status >= 0 else f"killed by signal {-status}"
+            answers["failed" if "cxx11" in answers else "error"] = fault
         return answers
 
     @functools.cached_property
@@ -245,7 +255,13 @@ def check_python(machine: Machine) -> Iterator[Finding]:
 def check_torch(machine: Machine) -> Iterator[Finding]:
     """Which torch this is, and whether it can be imported."""
     if not machine.torch_version:
-        yield Finding(PROBLEM, "torch is not installed", "python -m pip install torch")
+        if machine.torch_file:
+            name = short(machine.torch_file)
+            text = f"{name} is imported as torch, and has no version"
+            remedy = "rename it; if it is torch's own, install torch again"
+        else:
+            text, remedy = "torch is not installed", "python -m pip install torch"
+        yield Finding(PROBLEM, text, remedy)
         return
     build, kind = machine.torch_build, machine.gpu_kind
     made_for = {"cuda": "CUDA", "hip": "ROCm"}.get(kind, "the CPU alone")

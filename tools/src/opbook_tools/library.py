@@ -38,6 +38,7 @@ from opbook_tools.doctor import (
 SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 FUNCTIONS = "include/torch/csrc/stable/c/shim.h"  # says since when each is there
 MANY = "build it against the stable ABI, and it serves this torch and later ones"
+PIE = 0x08000000  # DF_1_PIE
 
 
 class Unreadable(Exception):
@@ -54,10 +55,22 @@ class Elf:
             why = getattr(error, "strerror", None) or f"not an ELF file: {error}"
             raise Unreadable(f"{path}: {why}") from error
         self.path = path
-        tables = [s for s in self.file.iter_segments() if isinstance(s, DynamicSegment)]
+        try:
+            segments, _ = [*self.file.iter_segments()], [*self.sections()]
+        except (ELFError, ValueError, OverflowError) as error:
+            raise Unreadable(f"{path}: a damaged ELF file: {error}") from error
+        if path.stat().st_size < max(s["p_offset"] + s["p_filesz"] for s in segments):
+            raise Unreadable(f"{path}: a damaged ELF file: its end is missing")
+        tables = [s for s in segments if isinstance(s, DynamicSegment)]
         if not tables:
             raise Unreadable(f"{path}: an ELF file, and no shared library")
         self.dynamic = tables[0]
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is for the system to start, and not for a process to load."""
+        flags = self.dynamic.iter_tags("DT_FLAGS_1")
+        return self.file["e_type"] == "ET_EXEC" or any(f["d_val"] & PIE for f in flags)
 
     def tags(self, kind: str, attribute: str) -> list[str]:
         """The strings of one kind of entry."""
@@ -130,6 +143,8 @@ def inspect(path: Path, machine: Machine) -> list[Finding]:
         Unreadable: It is no shared library for Linux.
     """
     elf = Elf(path)
+    if elf.is_program:
+        raise Unreadable(f"{path}: a program, and no shared library")
     made_for = {"x64": "x86_64", "AArch64": "aarch64"}
     kind = made_for.get(elf.file.get_machine_arch(), elf.file.get_machine_arch())
     if kind != platform.machine():

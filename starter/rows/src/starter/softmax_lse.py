@@ -32,10 +32,11 @@ def softmax_lse(
     return torch.ops.starter.softmax_lse(scores, mask, scale)
 
 
-def _has_tangent(scores: Tensor) -> bool:
+def _has_tangent(*tensors: Tensor) -> bool:
     # torch.compile cannot trace it before 2.13. To compare versions is slow: so last.
     can_ask = not torch.compiler.is_compiling() or torch.__version__ >= (2, 13)
-    return can_ask and torch.autograd.forward_ad.unpack_dual(scores).tangent is not None
+    unpack = torch.autograd.forward_ad.unpack_dual
+    return can_ask and any(unpack(x).tangent is not None for x in tensors)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -1,12 +1,11 @@
 """swiglu in Triton: formula, kernels, operator and gradient."""
 
-import warnings
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from starter.forward_mode import refuse_forward_mode
 
 # Elements of a program: 4 warps, 16 bytes of bf16 for each thread.
 BLOCK = tl.constexpr(1024)
@@ -205,23 +204,6 @@ def _backward(ctx, grad):
     return *torch.ops.starter.swiglu_backward(grad, *inputs, ctx.limit, *needed), None
 
 
-def _refuse_forward_mode(op) -> None:
-    """Let an operator raise in forward mode, where PyTorch would return zeros."""
-    reverse_mode = torch._library.autograd.make_autograd_impl(op._opoverload, op)
-
-    def kernel(keys, *args):
-        tensors = (x for x in args if isinstance(x, Tensor))
-        if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
-            name = op._qualname
-            raise NotImplementedError(f"{name} has no forward-mode derivative")
-        return reverse_mode(keys, *args)
-
-    options = {"with_keyset": True, "allow_override": True}
-    with warnings.catch_warnings():  # of what is meant: to replace custom_op's kernel
-        warnings.simplefilter("ignore")
-        op._lib.impl(op._name, kernel, "Autograd", **options)
-
-
 _swiglu.register_autograd(_backward, setup_context=_save_inputs)
-_refuse_forward_mode(_swiglu)
-_refuse_forward_mode(_swiglu_backward)
+refuse_forward_mode(_swiglu)
+refuse_forward_mode(_swiglu_backward)

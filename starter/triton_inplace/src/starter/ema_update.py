@@ -4,7 +4,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from starter.forward_mode import refuse_tangents
 
 # Elements of a program: 4 warps, 16 bytes of bf16 for each thread.
 BLOCK = tl.constexpr(1024)
@@ -172,11 +173,8 @@ def _ema_update(state: Tensor, x: Tensor, decay: float) -> None:
 
 def _with_autograd(keys, state, x, decay):
     """Refuse what would have a gradient: PyTorch would silently pass on a wrong one."""
+    refuse_tangents("starter::ema_update_", state, x)
     for name, tensor in (("state", state), ("x", x)):
-        if forward_ad.unpack_dual(tensor).tangent is not None:
-            raise NotImplementedError(
-                "starter::ema_update_ has no forward-mode derivative"
-            )
         if torch.is_grad_enabled() and tensor.requires_grad:
             raise RuntimeError(
                 f"starter::ema_update_: {name} requires grad, but no gradient passes "

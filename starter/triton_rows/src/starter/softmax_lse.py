@@ -1,12 +1,11 @@
 """softmax_lse in Triton: formula, kernels, operator and gradient."""
 
-import warnings
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from starter.forward_mode import refuse_forward_mode
 
 MOST = 4096  # elements that a program reads at once; a longer row takes several turns
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1: runs on the CPU
@@ -142,44 +141,31 @@ def gradient(
 # [/math]
 
 
-def _check(is_right, what: str, it) -> None:
+def _expect(is_right, what: str, it) -> None:
     # While torch.compile traces sizes that depend on data, it is asked later.
-    torch._check(
-        is_right, lambda: f"starter::softmax_lse: expected {what}, but got {it}"
-    )
+    words = f"starter::softmax_lse: expected {what}, but got {it}"
+    torch._check(is_right, lambda: words)
 
 
-def _check_scores(name: str, scores: Tensor, scale: float) -> None:
+def _check(name: str, x: Tensor, scale: float) -> None:
     floating = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    _check(
-        scores.dtype in floating, f"{name} of fp16, bf16, fp32 or fp64", scores.dtype
-    )
-    _check(scores.dim() > 0, f"{name} with 1 dimension or more", "none")
-    _check(INTERPRETED or not scores.is_cpu, f"{name} on a GPU", scores.device)
-    is_finite = abs(scale) <= torch.finfo(torch.float32).max
-    _check(is_finite, "scale to be finite in fp32", scale)
+    _expect(x.dtype in floating, f"{name} of fp16, bf16, fp32 or fp64", x.dtype)
+    _expect(x.dim() > 0, f"{name} with 1 dimension or more", "none")
+    _expect(INTERPRETED or not x.is_cpu, f"{name} on a GPU", x.device)
+    _expect(abs(scale) < 2**128, "scale to be finite in fp32", scale)
 
 
-def _check_mask(mask: Tensor | None, scores: Tensor) -> None:
-    if mask is None:
+def _check_like(name: str, x: Tensor | None, like: Tensor, dtype, broadcasts=False):
+    """Check an argument that may be None: has it the shape, or broadcasts to it?"""
+    if x is None:
         return
-    _check(mask.dtype == torch.bool, "mask of dtype torch.bool", mask.dtype)
-    shape = f"mask that broadcasts to shape {[*scores.shape]}", [*mask.shape]
-    _check(mask.dim() <= scores.dim(), *shape)
-    for m, s in zip(reversed(mask.shape), reversed(scores.shape), strict=False):
-        _check((m == 1) | (m == s), *shape)
-    _check(mask.device == scores.device, f"mask on {scores.device}", mask.device)
-
-
-def _check_like(name: str, tensor: Tensor | None, model: Tensor) -> None:
-    if tensor is None:
-        return
-    shape = f"{name} of shape {[*model.shape]}", [*tensor.shape]
-    _check(tensor.dim() == model.dim(), *shape)
-    for t, m in zip(tensor.shape, model.shape, strict=False):
-        _check(t == m, *shape)
-    _check(tensor.dtype == model.dtype, f"{name} of dtype {model.dtype}", tensor.dtype)
-    _check(tensor.device == model.device, f"{name} on {model.device}", tensor.device)
+    relation = "that broadcasts to" if broadcasts else "of"
+    shapes = f"{name} {relation} shape {[*like.shape]}", [*x.shape]
+    _expect(x.dim() == like.dim() or (broadcasts and x.dim() < like.dim()), *shapes)
+    for a, b in zip(reversed(x.shape), reversed(like.shape), strict=False):
+        _expect((a == 1) | (a == b) if broadcasts else a == b, *shapes)
+    _expect(x.dtype == dtype, f"{name} of dtype {dtype}", x.dtype)
+    _expect(x.device == like.device, f"{name} on {like.device}", x.device)
 
 
 def _new_results(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,8 +191,8 @@ def _launch(kernel, rows: int, columns: int, scale: float, *arguments, **more) -
 def _softmax_lse(
     scores: Tensor, mask: Tensor | None = None, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    _check_scores("scores", scores, scale)
-    _check_mask(mask, scores)
+    _check("scores", scores, scale)
+    _check_like("mask", mask, scores, torch.bool, broadcasts=True)
     probs, lse = _new_results(scores)
     rows, columns, kept = lse.numel(), scores.shape[-1], (None, 0, 0)
     if rows == 0:
@@ -222,15 +208,12 @@ def _softmax_lse(
 
 @torch.library.custom_op("starter::softmax_lse_backward", mutates_args=())
 def _softmax_lse_backward(
-    grad_probs: Tensor | None,
-    grad_lse: Tensor | None,
-    probs: Tensor,
-    scale: float = 1.0,
+    grad_probs: Tensor | None, grad_lse: Tensor | None, probs: Tensor, scale: float
 ) -> Tensor:
-    _check_scores("probs", probs, scale)
+    _check("probs", probs, scale)
     grad_scores, like_lse = _new_results(probs)
-    _check_like("grad_probs", grad_probs, probs)
-    _check_like("grad_lse", grad_lse, like_lse)
+    _check_like("grad_probs", grad_probs, probs, probs.dtype)
+    _check_like("grad_lse", grad_lse, like_lse, like_lse.dtype)
     if probs.numel() == 0:
         return grad_scores
     rows, columns = like_lse.numel(), probs.shape[-1]
@@ -244,48 +227,29 @@ def _softmax_lse_backward(
 # Fake kernels: shape, dtype, device and strides of the results, for torch.compile.
 @_softmax_lse.register_fake
 def _(scores, mask=None, scale=1.0):
-    _check_scores("scores", scores, scale)
-    _check_mask(mask, scores)
+    _check("scores", scores, scale)
+    _check_like("mask", mask, scores, torch.bool, broadcasts=True)
     return _new_results(scores)
 
 
 @_softmax_lse_backward.register_fake
-def _(grad_probs, grad_lse, probs, scale=1.0):
+def _(grad_probs, grad_lse, probs, scale):
     return probs.new_empty(probs.shape)
 
 
 def _save_probs(ctx, inputs, output):
-    probs, _ = output
-    _, _, ctx.scale = inputs
-    ctx.save_for_backward(probs)
+    ctx.scale = inputs[2]
+    ctx.save_for_backward(output[0])
     ctx.set_materialize_grads(False)  # a result that nobody used has None, not zeros
 
 
 def _backward(ctx, grad_probs, grad_lse):
     (probs,) = ctx.saved_tensors
-    if torch.is_grad_enabled():  # create_graph=True: this will be differentiated again
-        return gradient(grad_probs, grad_lse, probs, ctx.scale), None, None
-    kernel = torch.ops.starter.softmax_lse_backward
-    return kernel(grad_probs, grad_lse, probs, ctx.scale), None, None
-
-
-def _refuse_forward_mode(op) -> None:
-    """Let an operator raise in forward mode, where PyTorch would return zeros."""
-    reverse_mode = torch._library.autograd.make_autograd_impl(op._opoverload, op)
-
-    def kernel(keys, *args):
-        tensors = (x for x in args if isinstance(x, Tensor))
-        if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
-            name = op._qualname
-            raise NotImplementedError(f"{name} has no forward-mode derivative")
-        return reverse_mode(keys, *args)
-
-    options = {"with_keyset": True, "allow_override": True}
-    with warnings.catch_warnings():  # of what is meant: to replace custom_op's kernel
-        warnings.simplefilter("ignore")
-        op._lib.impl(op._name, kernel, "Autograd", **options)
+    again = torch.is_grad_enabled()  # create_graph=True: to be differentiated again
+    compute = gradient if again else torch.ops.starter.softmax_lse_backward
+    return compute(grad_probs, grad_lse, probs, ctx.scale), None, None
 
 
 _softmax_lse.register_autograd(_backward, setup_context=_save_probs)
-_refuse_forward_mode(_softmax_lse)
-_refuse_forward_mode(_softmax_lse_backward)
+refuse_forward_mode(_softmax_lse)
+refuse_forward_mode(_softmax_lse_backward)

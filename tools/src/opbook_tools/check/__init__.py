@@ -125,6 +125,9 @@ def each(
     if not callable(operator):
         kind = type(operator).__name__
         raise BadSample(f"the operator is of type {kind}, which cannot be called")
+    if reference is not None and not callable(reference):
+        kind = type(reference).__name__
+        raise BadSample(f"the reference is of type {kind}, which cannot be called")
     leaves = Leaves.of(Sample.of(arguments))
     case = Case(operator, leaves, reference, tuple(nondifferentiable), strict, sizes)
     first = _plain(case, timeout)
@@ -142,13 +145,15 @@ def each(
                 if result.verdict == "WRONG":
                     break  # what else the fault has changed stays with that process
         except Crashed as error:
-            name, *left = left
+            name, *left = left or [list(chosen)[-1]]  # it ended after the last one
             yield Result(name, "WRONG", f"{error}, called with {leaves.described()}")
 
 
 def _several(case: Case, names: list[str]) -> Iterator[Result]:
     """Run checks in this process, as far as they may share one."""
     for name in names:
+        if name != names[0] and name in ALONE:
+            return
         with quiet():
             result = _judged(name, lambda name=name: CHECKS[name](case))
         yield result
@@ -192,6 +197,8 @@ def _judged(name: str, run: Callable[[], None]) -> Result:
         cause = end.__cause__ or end
         trace = "".join(traceback.format_exception(cause))
         return Result(name, VERDICTS[type(end)], str(end), trace)
+    except Crashed as error:  # of a process that the check has started
+        return Result(name, "WRONG", str(error))
     except Exception as error:  # of the check, not of the operator: no finding
         text = f"the check itself failed: {type(error).__name__}: {error}"
         return Result(name, "skipped", text, traceback.format_exc(), failed=True)

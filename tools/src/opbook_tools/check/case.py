@@ -188,21 +188,38 @@ class Case:
         if self.facts.is_random:
             raise Skipped("the operator is random")
 
-    def registered(self) -> list[tuple]:
+    def registered(self, backward: bool = False) -> list[tuple]:
         """The registered operators that are called, with what is passed on to them.
 
-        If the operator itself is a registered one, it is the one, with the sample.
+        If the operator itself is a registered one, it is the one, with the sample;
+        `backward` adds those that its gradient calls.
         """
+        found = []
         if (named := overload(self.operator)) and named.namespace not in OWN:
             leaves = self.leaves.copies()
             args, kwargs = _pytree.tree_unflatten(list(leaves.values), leaves.spec)
-            return [(named, tuple(args), kwargs)]
-        with _Calls() as calls, torch.no_grad():
-            self.asked(self.operator, self.leaves.copies())
-        found = [each for each in calls.found if each[0].namespace not in OWN]
+            found.append((named, tuple(args), kwargs))
+        else:
+            with _Calls() as calls, torch.no_grad():
+                self.asked(self.operator, self.leaves.copies())
+            found += calls.found
+        if found and backward:
+            found += self._called_backward()
         if not found:
             raise Skipped("it calls no operator but PyTorch's own")
         return list({each[0]: each for each in reversed(found)}.values())[::-1]
+
+    def _called_backward(self) -> list[tuple]:
+        leaves = self.leaves.copies()
+        places = [n for n in leaves.floating() if n not in self.facts.written]
+        with contextlib.suppress(Exception):  # of the gradient, which has its checks
+            leaves = leaves.mapped(lambda x: x.requires_grad_(), places)
+            results = [x for x in self.call(leaves).tensors() if x.requires_grad]
+            weights = [torch.ones_like(x) for x in results]
+            with _Calls() as calls:
+                torch.autograd.backward(results, weights)
+            return calls.found
+        return []
 
 
 def overload(operator: Callable) -> Any:

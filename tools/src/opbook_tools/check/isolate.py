@@ -20,6 +20,7 @@ import torch
 from opbook_tools.check.errors import Crashed
 
 LENGTH = struct.Struct("<Q")
+DONE = 77  # the status of a child that has done its work; an operator may exit with 0
 
 
 def isolated(function: Callable[[], Any], seconds: float = 60) -> Any:
@@ -57,12 +58,12 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
     try:
         yield from _values(reader, child, seconds)
     finally:
-        os.close(reader)
         try:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         except (ChildProcessError, ProcessLookupError):  # it is at its end
             pass
+        os.close(reader)
 
 
 def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
@@ -79,6 +80,8 @@ def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
             for value in work():
                 send(True, value)
         except BaseException as error:
+            if not isinstance(error, Exception):  # it would end the parent, too
+                error = Crashed(f"ended by {type(error).__name__}")
             trace = traceback.format_exc()
             try:
                 error.child_traceback = trace
@@ -96,7 +99,7 @@ def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
         thread.join()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(DONE)
 
 
 def _values(reader: int, child: int, seconds: float) -> Iterator[Any]:
@@ -113,7 +116,7 @@ def _values(reader: int, child: int, seconds: float) -> Iterator[Any]:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise Crashed(f"ended by {signal.Signals(os.WTERMSIG(status)).name}")
-    if status:
+    if os.WEXITSTATUS(status) != DONE:
         raise Crashed(f"ended the process with status {os.WEXITSTATUS(status)}")
 
 

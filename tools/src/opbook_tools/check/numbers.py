@@ -16,6 +16,7 @@ from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, short
 
 LARGE = 1537  # more than a block, and no multiple of anything
+INTEGERS = torch.int8, torch.int16, torch.int32, torch.int64
 MOST_ELEMENTS = 1 << 21
 
 
@@ -28,7 +29,10 @@ def _(case: Case) -> None:
 
 def _computes_before_it_returns(case: Case) -> None:
     """A tensor of a class of its own may compute when somebody looks at it."""
-    expected = case.call(case.leaves.copies(), case.reference).tensors()
+    try:
+        expected = case.call(case.leaves.copies(), case.reference).tensors()
+    except Refused as why:
+        raise Skipped(f"the reference refuses the sample: {why}") from why
     actual = case.call(case.leaves.copies()).tensors()
     for a, e in zip(actual, expected, strict=False):
         if type(e) in values.PLAIN and type(a) not in values.PLAIN:
@@ -44,11 +48,10 @@ def _(case: Case) -> None:
     tensors, floating = case.leaves.tensors(), case.leaves.floating()
     if len(tensors) > len(floating) and not case.sizes:
         raise Skipped("sizes may depend on the integers: --sizes tries others")
-    sizes = values.sizes(case.leaves)
-    if not sizes:
+    changes = values.changes(case.leaves)
+    if not changes:
         raise Skipped("it takes no tensor with a size to change")
-    changes = [{old: values.odd(old) for old in sizes}]
-    changes += [{old: new} for old in sizes for new in (0, 1, values.odd(old), LARGE)]
+    changes += [{old: LARGE} for old in values.sizes(case.leaves)]
     skipped = []
     for new in changes:
         shapes = [case.leaves.values[n].shape for n in floating]
@@ -59,17 +62,22 @@ def _(case: Case) -> None:
         pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
         with filled_memory():
             skipped.append(_if_it_takes_them(case, leaves, f"a size of {pairs}"))
+    if len({case.leaves.values[n].shape for n in floating}) == 1:  # element by element
+        single = case.leaves.mapped(lambda x: x.flatten()[:1].sum(), floating)
+        skipped.append(_if_it_takes_them(case, single, "no dimensions"))
     _raise_if_all(skipped)
 
 
 @checks("values")
 def _(case: Case) -> None:
     _needs_reference(case)
-    floating = [n for n in case.leaves.floating() if case.leaves.values[n].numel()]
-    if not floating:
-        raise Skipped("it takes no floating-point tensor")
+    # Integers beside floating-point tensors may be indices.
+    places = case.leaves.floating() or case.leaves.tensors()
+    places = [n for n in places if case.leaves.values[n].numel()]
+    if not places:
+        raise Skipped("it takes no tensor with numbers")
     skipped = []
-    for n in floating:
+    for n in places:
         for what, x in _special(case.leaves.values[n].detach()):
             leaves = case.leaves.copies().replaced({n: x})
             what = f"{case.leaves.names[n]} with {what}"
@@ -78,6 +86,11 @@ def _(case: Case) -> None:
 
 
 def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    if not values.is_arithmetic(x):
+        if x.dtype in INTEGERS:
+            yield "its numbers times -1", -x
+            yield "large numbers", x * min(1 << 4 * x.dtype.itemsize, 1 << 17)
+        return
     for value in (math.nan, math.inf, -math.inf, -0.0, 0.0):
         some = x.clone().contiguous()
         some.view(-1)[:: max(2, x.numel() // 3)] = value

@@ -19,11 +19,14 @@ from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, short
 from opbook_tools.sample import Sample
 
+DEVICES = (torch.device, str)  # what may name a device for the result
+
 
 @checks("schema")
 def _(case: Case) -> None:
-    for func, args, kwargs in case.registered():
+    for func, args, kwargs in case.registered(backward=True):
         _keeps_its_schema(case, func, Leaves.of(Sample(args, kwargs)))
+    _counts_its_writes(case)
 
 
 def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
@@ -45,6 +48,19 @@ def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
             name = leaves.names[n]
             raise Found(
                 f"{func}: a result is the memory of {name}, and the schema has no (a)"
+            )
+
+
+def _counts_its_writes(case: Case) -> None:
+    """Autograd notices a write to what it has saved by the tensor's version."""
+    leaves = case.leaves.copies()
+    before = {n: leaves.values[n]._version for n in case.facts.written}
+    case.call(leaves)
+    for n, version in before.items():
+        if leaves.values[n]._version == version:
+            raise Found(
+                f"{leaves.names[n]} is written, and its version is not advanced: "
+                "autograd does not notice, and computes wrong gradients"
             )
 
 
@@ -74,18 +90,24 @@ def _(case: Case) -> None:
 @checks("fake kernel")
 def _(case: Case) -> None:
     refusal = None
-    for func, args, kwargs in case.registered():
-        for what, leaves in _variants(Leaves.of(Sample(args, kwargs))):
+    for func, args, kwargs in case.registered(backward=True):
+        given = Leaves.of(Sample(args, kwargs))
+        for what, leaves in _variants(given, case.sizes):
             try:
                 _promised(case, func, leaves, what)
             except Refused as why:
                 refusal = refusal or why
+        _follows_the_device(case, func, given)
     if refusal:
         raise refusal
 
 
-def _variants(leaves: Leaves) -> Iterator[tuple[str, Leaves]]:
+def _variants(leaves: Leaves, sizes: bool) -> Iterator[tuple[str, Leaves]]:
     yield "the sample", leaves
+    if sizes or leaves.tensors() == leaves.floating():  # integers may be indices
+        for new in values.changes(leaves):
+            pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
+            yield f"a size of {pairs}", values.resized(leaves, new)
     for n in leaves.tensors():
         for name, view in values.layouts(leaves.values[n]):
             yield f"{leaves.names[n]} {name}", leaves.replaced({n: view})
@@ -115,6 +137,23 @@ def _promised(case: Case, func: Any, leaves: Leaves, what: str) -> None:
             if promise != truth:
                 text = f"promises {name} {promise}, and the kernel returns {truth}"
                 raise Found(f"{func}, {what}: {text}")
+
+
+def _follows_the_device(case: Case, func: Any, leaves: Leaves) -> None:
+    """A result is where the arguments are, if the kernel's is, on any device."""
+    if not leaves.tensors() or any(isinstance(v, DEVICES) for v in leaves.values):
+        return
+    try:
+        real = case.call(leaves.copies(), func).tensors()
+        on_meta = leaves.mapped(lambda x: x.to("meta"), leaves.tensors())
+        fake = case.call(on_meta, func).tensors()
+    except Refused:
+        return
+    device = leaves.values[leaves.tensors()[0]].device
+    for f, r in zip(fake, real, strict=False):
+        if r.device == device and f.device.type != "meta":
+            text = f"of arguments on the device meta it makes a result on {f.device}"
+            raise Found(f"{func}: {text}")
 
 
 def _facts(f: Tensor, r: Tensor) -> Iterator[tuple[str, Any, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 import threading
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from opbook_tools.check import compare
-from opbook_tools.check.case import Case, Outcome, seed
+from opbook_tools.check.case import Case, Outcome, facts_of, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
 from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, short
@@ -29,6 +30,13 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "whether algorithms are deterministic": torch.are_deterministic_algorithms_enabled,
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "autocast": lambda: torch.is_autocast_enabled("cpu"),
+    "whether anomalies are detected": torch.is_anomaly_enabled,
+    "whether inference mode is on": torch.is_inference_mode_enabled,
+    "torch.backends.cudnn": lambda: [
+        getattr(torch.backends.cudnn, name)
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
+    ],
+    "what becomes of the smallest numbers": lambda: (torch.tensor(1e-40) / 2).item(),
 }
 
 # Benchmarks measure and compare by these; as they were before an operator was imported.
@@ -58,6 +66,12 @@ def _(case: Case) -> None:
         case.compare(
             again, "the same call twice, with one seed", first, noise, eps=case.eps
         )
+    if case.facts.is_random and case.reference and not _is_random(case.reference, case):
+        raise Found("the result is random, and that of the reference is not")
+    if case.facts.is_random and any(
+        isinstance(value, torch.Generator) for value in case.leaves.values
+    ):
+        raise Found("it is given a generator, and its result depends on another one")
     changed = [n for n, was in states[0][0].items() if states[0][1][n] != was]
     if changed and not case.facts.is_random:
         raise Noted(f"it draws from {changed[0]}, and its result does not depend on it")
@@ -65,6 +79,11 @@ def _(case: Case) -> None:
         raise Noted(
             "the result is random: its seed is replayed, or the check is skipped"
         )
+
+
+def _is_random(operator: Callable, case: Case) -> bool:
+    other = dataclasses.replace(case, operator=operator)
+    return facts_of(other).is_random
 
 
 def _states_after(case: Case, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -90,7 +109,7 @@ def _generators() -> dict[str, Any]:
     return states
 
 
-@checks("state")
+@checks("state", alone=True)
 def _(case: Case) -> None:
     before = {name: get() for name, get in SETTINGS.items()}
     case.call(case.leaves.copies())
@@ -185,7 +204,7 @@ def _(case: Case) -> None:
     with torch.autocast(device, torch.bfloat16):
         actual = case.call(leaves)
     what = "under autocast to bfloat16"
-    case.compare(actual, what, case.expected, noise, eps=eps, dtype=False, few=64)
+    case.compare(actual, what, case.expected, noise, eps=eps, dtype=False, few=12)
 
 
 def _all_moved(actual: Outcome, expected: Outcome) -> Iterator[Tensor | None]:

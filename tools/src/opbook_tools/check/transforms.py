@@ -74,7 +74,8 @@ def _one_way(case: Case, places: list[int], dim: int) -> None:
         actual = Outcome.of(part, leaves)
         noise = case.noise_of(leaves, right)
         what = f"row {row} of vmap over {names}, dimension {dim}"
-        case.compare(actual, what, right, noise, eps=case.eps)
+        # A product of batches is summed in another order than one of matrices.
+        case.compare(actual, what, right, noise, eps=case.eps, few=64)
 
 
 @checks("torch.compile")

@@ -48,7 +48,13 @@ class Leaves:
     def copies(self) -> Leaves:
         """New memory for each tensor; what shares memory here does so there."""
         known: dict[int, torch.UntypedStorage] = {}
-        return self.mapped(lambda x: copied(x, known), self.tensors())
+        return self.replaced(
+            {
+                n: copied(x, known) if isinstance(x, Tensor) else x.clone_state()
+                for n, x in enumerate(self.values)
+                if isinstance(x, (Tensor, torch.Generator))
+            }
+        )
 
     def tensors(self) -> list[int]:
         """The places of tensors."""
@@ -112,8 +118,8 @@ def copied(x: Tensor, known: dict[int, torch.UntypedStorage] | None = None) -> T
 
 
 def storage_of(x: Tensor) -> int:
-    """The address where its memory begins."""
-    return x.untyped_storage().data_ptr()
+    """The address where its memory begins; 0 if it is none with strides."""
+    return x.untyped_storage().data_ptr() if x.layout == torch.strided else 0
 
 
 def in_double(x: Tensor) -> Tensor:
@@ -144,6 +150,9 @@ def layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield "transposed", x.transpose(0, -1).contiguous().transpose(0, -1)
     if x.dim() >= 3:
         yield "dimensions permuted", x.movedim(0, -1).contiguous().movedim(-1, 0)
+        # Its rows are dense, and no single stride leads from each to the next.
+        wider = torch.cat([x, other_values(x)], -2)
+        yield "part of a longer dimension -2", wider[..., : x.shape[-2], :]
     if x.dim() == 4:
         yield "channels last", x.contiguous(memory_format=torch.channels_last)
     others = other_values(x)
@@ -196,3 +205,10 @@ def sizes(leaves: Leaves) -> list[int]:
     """The different sizes of dimensions, without those of 1, which broadcast."""
     found = {n for place in leaves.floating() for n in leaves.values[place].shape}
     return sorted(found - {0, 1})
+
+
+def changes(leaves: Leaves) -> list[dict[int, int]]:
+    """Other sizes than the sample has: all of them odd, then one after another."""
+    known = sizes(leaves)
+    together = [{old: odd(old) for old in known}] if known else []
+    return together + [{old: new} for old in known for new in (0, 1, odd(old))]
