@@ -71,11 +71,11 @@ def test_an_operator_that_no_sample_calls_is_named(monkeypatch):
 
 
 NAMES = {
-    "squash_scores": "",
+    "shrink_values": "",
     "rms_norm": "is taken",  # by an operator of csrc/
     "double": "is taken",  # by a word of the copied code
     "class": "is reserved",
-    "squash-scores": "must be",
+    "shrink-values": "must be",
 }
 
 

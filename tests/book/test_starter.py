@@ -123,7 +123,7 @@ FURTHER = {
     ("elementwise", False): (5, 490),
     ("rows", False): (5, 643),
     ("inplace", False): (5, 450),
-    ("elementwise", True): (2, 370),
+    ("elementwise", True): (2, 372),
     ("rows", True): (2, 450),
     ("inplace", True): (2, 415),
 }
