@@ -17,6 +17,7 @@ import pytest
 import opbook
 import registry
 from environment import HAS_RUFF, WITH_RUFF, without
+from proof.files import load
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.name for path in (ROOT / "csrc").iterdir() if path.is_dir())
@@ -81,10 +82,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_new_operator_gets_a_free_name(name):
-    path = ROOT / "examples_src" / "sources" / "contribute" / "here.py"
-    spec = importlib.util.spec_from_file_location("here", path)
-    here = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(here)
+    here = load(ROOT / "examples_src" / "sources" / "contribute" / "here.py")
     if NAMES[name]:
         with pytest.raises(SystemExit, match=NAMES[name]):
             here.renamed(name)
@@ -119,11 +117,11 @@ class Copy:
         """Run a command, without what this process's own tests depend on."""
         kept = without("PROOF_", "COVERAGE_", "PYTEST_", "OPBOOK_", "TRITON_INTERPRET")
         ours = {"OPBOOK_PYTHON": str(self.python), "OPBOOK_HIDE": "nvcc clang"}
-        ours["PATH"] = WITH_RUFF
+        ours |= {"PATH": WITH_RUFF, "PYTHONPATH": "docs/_ext"}
         return subprocess.run(
             [*map(str, command)],
             cwd=self.folder,
-            env=kept | ours | {"PYTHONPATH": "docs/_ext"},
+            env=kept | ours,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
