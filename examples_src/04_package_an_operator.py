@@ -34,7 +34,8 @@ for tool in ("ninja", os.environ.get("CXX", "c++").split()[-1]):
 # %%
 # ``setup.py`` says what is compiled. The operator is registered when the library is
 # loaded, so the library needs no Python code of its own but an empty module. With
-# ``py_limited_api``, that module works in every later version of Python.
+# ``py_limited_api``, that module works in later versions of Python, too, but not in
+# free-threaded ones.
 
 SETUP = """
 import sys

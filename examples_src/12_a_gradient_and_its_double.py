@@ -150,8 +150,8 @@ softsign = torch.ops.twice.softsign
 softsign_backward = torch.ops.twice.softsign_backward
 
 # %%
-# **The gradient.** ``setup_context`` saves what the gradient needs. A saved input costs
-# no memory; a saved result of the forward kernel would.
+# **The gradient.** ``setup_context`` saves what the gradient needs: here the input,
+# which is there already and is not copied.
 
 
 def save_input(ctx, inputs, output):

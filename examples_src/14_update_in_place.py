@@ -176,9 +176,9 @@ for name, (target, values) in refused.items():
 print("unchanged:", line.eq(0).all().item())
 
 # %%
-# An operator that returns nothing needs no fake kernel: PyTorch makes one. ``opcheck``
-# compares the schema with what the operator does. Compiled code updates in place, too,
-# and keeps the number and the order of the calls.
+# PyTorch makes the fake kernel of an operator that writes to an argument and returns
+# nothing. ``opcheck`` compares the schema with what the operator does. Compiled code
+# updates in place, too, and keeps the number and the order of the calls.
 
 print(torch.library.opcheck(update_, (average, value, 0.25)))
 

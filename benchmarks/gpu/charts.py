@@ -167,18 +167,17 @@ def share_table(results: measured.Results, task: str) -> Table:
     return Table(["rows × hidden", "target", "opbook", "best peer", "verdict"], lines)
 
 
-def time_table(results: measured.Results, shapes: list, *tasks: str) -> Table:
+def time_table(results: measured.Results, shapes: list, task: str) -> Table:
     """Microseconds of a cold call, beside the best peer's and a copy's."""
     lines = []
-    for task in tasks:
-        for shape in shapes:
-            ours, peer = _ours_and_peer(results, task, shape)
-            copy = results.row("copy", task=task, shape=shape)
-            rows = ours, peer, copy
-            our_time, its, copied = (f"{row['median']:.1f} µs" for row in rows)
-            best = f"{its}, {peer['contender']}"
-            lines.append([task, measured.shape_of(ours), our_time, best, copied])
-    return Table(["task", "rows × hidden", "opbook", "best peer", "copy"], lines)
+    for shape in shapes:
+        ours, peer = _ours_and_peer(results, task, shape)
+        copy = results.row("copy", task=task, shape=shape)
+        rows = ours, peer, copy
+        our_time, its, copied = (f"{row['median']:.1f} µs" for row in rows)
+        best = f"{its}, {peer['contender']}"
+        lines.append([measured.shape_of(ours), our_time, best, copied])
+    return Table([f"{task}: rows × hidden", "opbook", "best peer", "copy"], lines)
 
 
 def ratio_table(results: measured.Results) -> Table:

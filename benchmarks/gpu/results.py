@@ -59,26 +59,13 @@ class Results:
         return "\n".join(sorted(lines)) or "everyone took part"
 
 
-def read(*names: str) -> Results:
-    """The results of the recordings benchmark_NAME, as those of one run."""
-    parts = [_read(f"benchmark_{name}") for name in names]
-    data = dict(parts[0].data)
-    data["rows"] = [row for part in parts for row in part.rows]
-    data["absent"] = [row for part in parts for row in part.data["absent"]]
-    if "copy" in data:
-        data["copy"] = max(part.data["copy"] for part in parts)
-    seeds = [str(part.data["seed"]) for part in parts if "seed" in part.data]
-    if seeds:
-        data["seed"] = ", ".join(seeds)
-    return Results(data, "\n".join(dict.fromkeys(part.origin for part in parts)))
-
-
-def _read(name: str) -> Results:
-    file = RECORDS / f"{name}.json"
+def read(name: str) -> Results:
+    """The results of the recording benchmark_NAME."""
+    file = RECORDS / f"benchmark_{name}.json"
     if not file.exists():
         raise FileNotFoundError(
             f"docs/evidence/gpu/{file.name} is missing: on a GPU, run "
-            f"`python3 -m nox -s prove -- gpu:{name}`"
+            f"`python3 -m nox -s prove -- gpu:{file.stem}`"
         )
     record = json.loads(file.read_text(encoding="utf-8"))
     return Results(record["detail"]["data"], f"recorded {record['date']}")

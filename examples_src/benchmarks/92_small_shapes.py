@@ -19,8 +19,9 @@ sys.path.insert(0, str(folder))
 import charts
 import results
 
-rms_norm = results.read("rms_norm", "rms_norm_backward")
-print(rms_norm)
+forward = results.read("rms_norm")
+backward = results.read("rms_norm_backward")
+print(forward, backward, sep="\n\n")
 
 # %%
 # One call is timed in three ways, and each answers another question:
@@ -39,10 +40,10 @@ kinds["launch"] = "eager, µs from call to call"
 shapes = [[1, 4096], [16, 4096], [64, 4096]]
 
 
-def draw(task):
+def draw(measured, task):
     """Three panels: the same calls, timed in three ways."""
     axes = charts.panels(len(kinds), rows=len(shapes))
-    rows = [row for row in rms_norm.where(task=task) if row["shape"] in shapes]
+    rows = [row for row in measured.where(task=task) if row["shape"] in shapes]
     for axis, (kind, label) in zip(axes, kinds.items(), strict=True):
         charts.dots(axis, results.by_contender(rows, lambda row, k=kind: row.get(k)))
         axis.set_xlabel(label)
@@ -53,18 +54,22 @@ def draw(task):
 # %%
 # Forward:
 
-draw("forward")
+draw(forward, "forward")
 
 # %%
 # Backward. Autograd walks a graph of nodes. Those of PyTorch's own operators are C++,
 # those of all others here are Python, also of ``opbook``:
 
-draw("backward")
+draw(backward, "backward")
 
 # %%
 # The times of the cold call:
 
-charts.time_table(rms_norm, shapes, "forward", "backward")
+charts.time_table(forward, shapes, "forward")
+
+# %%
+
+charts.time_table(backward, shapes, "backward")
 
 # %%
 # Why is a call of one row not faster than this? The clock also sees how soon a kernel

@@ -20,52 +20,59 @@ import charts
 import matplotlib.pyplot as plt
 import results
 
-rms_norm = results.read("rms_norm", "rms_norm_backward")
+forward = results.read("rms_norm")
+backward = results.read("rms_norm_backward")
 linear_gelu = results.read("linear_gelu")
-print(rms_norm)
-print(linear_gelu)
+print(forward, backward, linear_gelu, sep="\n\n")
 
 # %%
-# The roof has two parts, both measured. To the left a copy is the limit, and to the
-# right a matrix product of the vendor's library, which belongs to the recording of
-# ``linear_gelu``. If that is of another GPU, as the lines above tell, each operator
-# still stands below the part of its own.
+# The roof has two parts, both measured. To the left a copy is the limit. Each recording
+# has its own, since GPUs differ in their memory. To the right the limit is a matrix
+# product of the vendor's library, which the recording of ``linear_gelu`` has.
 
-bandwidth = rms_norm.data["copy"] * 1e6
 rate = linear_gelu.data["products"]["bfloat16"] * 1e6
-ridge = rate / bandwidth
-print(f"copy {bandwidth / 1e12:.2f} TB/s, product {rate / 1e12:.0f} TFLOP/s")
-print(f"they meet at {ridge:.0f} FLOP/byte")
+print(f"product {rate / 1e12:.0f} TFLOP/s")
+for of in (forward, backward):
+    bandwidth = of.data["copy"] * 1e6
+    print(f"{of.data['device']}: copy {bandwidth / 1e12:.2f} TB/s", end=", ")
+    print(f"meets the product at {rate / bandwidth:.0f} FLOP/byte")
 
 # %%
 # RMSNorm squares, adds and multiplies twice for each element. Its gradients take about
 # three times as much. All points of RMSNorm are of one large shape.
 
-per_element = {"forward": 4, "backward": 12, "add": 5}
-points = {}
-for task, operations in per_element.items():
-    row = rms_norm.where(task=task, shape=[32768, 4096], contender="opbook")[0]
+points = {}  # operations for each byte and each second, and the roof there
+for of, task, operations in (
+    (forward, "forward", 4),
+    (forward, "add", 5),
+    (backward, "backward", 12),
+):
+    row = of.row("opbook", task=task, shape=[32768, 4096])
     count = operations * row["shape"][0] * row["shape"][1]
-    points[f"rms_norm, {task}"] = (count / row["bytes"], count / row["median"] * 1e6)
+    intensity = count / row["bytes"]
+    roof = of.data["copy"] * 1e6 * intensity
+    points[f"rms_norm, {task}"] = (intensity, count / row["median"] * 1e6, roof)
 row = linear_gelu.where(task="forward", form="tanh", contender="opbook")[0]
 rows, inputs, outputs = row["shape"]
 moved = 2 * (rows * inputs + inputs * outputs + rows * outputs)
 speed = row["operations"] / row["median"] * 1e6
-points["linear_gelu"] = (row["operations"] / moved, speed)
+points["linear_gelu"] = (row["operations"] / moved, speed, rate)
 
-for name, (intensity, speed) in points.items():
-    share = speed / min(rate, bandwidth * intensity)
-    print(f"{name:22} {intensity:7.2f} FLOP/byte, {share:4.0%} of the roof")
+for name, (intensity, speed, roof) in points.items():
+    print(f"{name:22} {intensity:7.2f} FLOP/byte, {speed / roof:4.0%} of the roof")
 
 # %%
-# Left of the ridge, an operator near the roof gets faster only if it moves fewer bytes.
-# That is why it pays there to fuse an addition, or to read the tensors once for both
-# gradients, and why a faster multiplication would not help.
+# Left of the ridge, where the two parts meet, an operator near the roof gets faster
+# only if it moves fewer bytes. That is why it pays there to fuse an addition, or to
+# read the tensors once for both gradients, and why a faster multiplication would not
+# help.
 
 [axis] = charts.panels(rows=8)
-span = [0.5, ridge, 16 * ridge]
-axis.loglog(span, [min(rate, bandwidth * place) for place in span], color="#5b8db8")
-for name, (intensity, speed) in points.items():
+for of in (forward, backward):
+    ridge = rate / of.data["copy"] / 1e6
+    span = [0.5, ridge, 4000]
+    axis.loglog(span, [rate * min(place / ridge, 1) for place in span], color="#5b8db8")
+for name, (intensity, speed, _) in points.items():
     axis.plot(intensity, speed, "D", color="#d9734e")
     beside = {"xytext": (8, -4), "textcoords": "offset points"}
     axis.annotate(name, (intensity, speed), fontsize=9, **beside)

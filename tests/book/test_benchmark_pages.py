@@ -47,15 +47,6 @@ def test_results_say_where_they_are_from(keep):
         results.read("lost")
 
 
-def test_several_recordings_are_read_as_one(keep):
-    for name, copy in (("one", 2), ("two", 3)):
-        keep(name, made_up(row(name, 1)).data | {"copy": copy, "seed": copy})
-    both = results.read("one", "two")
-    assert [each["contender"] for each in both.rows] == ["one", "two"]
-    assert both.data["copy"] == 3
-    assert "shapes: 2, 3" in repr(both)
-
-
 VERDICTS = [
     (200, 300, "met"),
     (201, 300, "missed"),
@@ -78,7 +69,7 @@ def test_targets_and_peers(monkeypatch, ours, peer, verdict):
         ["8 × 64", "50%", share, f"{100 / peer:.1%}, peer", verdict]
     ]
     assert charts.time_table(made_up(*rows), [list(SHAPE)], "forward").rows == [
-        ["forward", "8 × 64", f"{ours:.1f} µs", f"{peer:.1f} µs, peer", "1.0 µs"]
+        ["8 × 64", f"{ours:.1f} µs", f"{peer:.1f} µs, peer", "1.0 µs"]
     ]
 
 
