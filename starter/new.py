@@ -26,7 +26,7 @@ FOLDERS = {
     ("elementwise", False): "cpp",
     ("rows", False): "rows",
     ("inplace", False): "inplace",
-    ("elementwise", True): "triton",
+    ("elementwise", True): "triton_elementwise",
     ("rows", True): "triton_rows",
     ("inplace", True): "triton_inplace",
 }
@@ -170,6 +170,7 @@ def write(folder: Path, texts: Texts, name: str, kind: str, made: str) -> None:
     print(f"{mine} still computes what {starters} of the starter does.")
     print("Write your formula here:", *places, sep="\n")
     print(f"Describe it in words in {', '.join(words)}.")
+    print("For other arguments or results, see Opbook's page 'Change the arguments'.")
 
 
 def create(folder: Path, package: str, name: str, kind: str, options: set[str]) -> None:

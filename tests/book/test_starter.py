@@ -1,5 +1,6 @@
 """The starter: projects made of it build, pass their tests, and live side by side."""
 
+import importlib.machinery
 import os
 import re
 import shutil
@@ -201,6 +202,13 @@ def test_the_tests_of_a_project_notice_a_forgotten_tensor(
     only = (f"tests/test_{CPP[1]}.py", "-k", test)
     with pytest.raises(AssertionError, match="1 failed"):
         run_tests(installed / CPP[0], site, *only)
+
+
+def test_no_folder_of_the_starter_is_found_as_a_package_that_torch_imports():
+    # A script beside it would import the folder where the package is not installed.
+    found = importlib.machinery.PathFinder.find_spec
+    tried = ("torch", "triton", "numpy", "sympy", "networkx", "jinja2")
+    assert [name for name in tried if found(name, [str(STARTER)])] == []
 
 
 @pytest.mark.parametrize("folder", new.FOLDERS.values())

@@ -15,12 +15,13 @@ from opbook_tools.check.errors import BadSample
 ROOT = Path(__file__).resolve().parents[3]
 FAULTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["fault"]
 
-sys.path.append(str(ROOT / "starter/triton/src"))  # what the starter's operator imports
+STARTER = "starter/triton_elementwise/src"
+sys.path.append(str(ROOT / STARTER))  # what the starter's operator imports
 torch.manual_seed(0)
 X, Y = torch.randn(2, 2, 8).unbind()
 # The operators, each with arguments that its own tests might use.
 HOSTS: dict[str, tuple[str, list[tuple]]] = {
-    "starter/triton/src/starter/swiglu.py": ("swiglu", [(X, Y), (X, Y, 1.0)]),
+    f"{STARTER}/starter/swiglu.py": ("swiglu", [(X, Y), (X, Y, 1.0)]),
     "src/opbook/triton/softmax.py": ("softmax", [(X,)]),
     "src/opbook/triton/rms_norm.py": ("rms_norm", [(X, Y[0].clone())]),
     "src/opbook/triton/linear.py": ("matmul", [(X, torch.randn(8, 3))]),

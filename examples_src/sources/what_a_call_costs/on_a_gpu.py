@@ -74,7 +74,7 @@ def ways() -> dict[str, Callable]:
         "autograd.Function": Plain.apply,
     }
     if DEVICE == "cuda":
-        sys.path.insert(0, str(STARTER / "triton" / "src"))
+        sys.path.insert(0, str(STARTER / "triton_elementwise" / "src"))
         from starter import swiglu
 
         found["Triton"] = swiglu
