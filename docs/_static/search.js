@@ -128,7 +128,8 @@ const siteSearch = (() => {
   const isMessage = (text) =>
     pieces(text).length > 6 ||
     /^\S+: \S+ |(error|exception|warning|fatal)\b( \w+)?\s*[:([]/i.test(text) ||
-    /undefined (symbol|reference)\W+\w/i.test(text);
+    /undefined (symbol|reference)\W+\w/i.test(text) ||
+    /core dumped|double free|corrupted |^\w+\(\): /i.test(text); // of the C library
 
   // Which rows of the table of errors explain a message, best first; perhaps none.
   const explain = (rows) => {
