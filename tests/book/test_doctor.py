@@ -45,10 +45,13 @@ def machine(environment=None, build=CPU, says=None, package=PACKAGE, **known):
     return made
 
 
+MAKES = 'case "$*" in *" -o "*) for made; do :; done; : > "$made" ;; esac'
+
+
 def program(path, text):
-    """A command that prints a text, in place of a real one."""
+    """A command that prints a text and makes an empty file, in place of a real one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho '{text}'\n")
+    path.write_text(f"#!/bin/sh\necho '{text}'\n{MAKES}\n")
     path.chmod(0o755)
     return path
 
@@ -232,6 +235,13 @@ def test_a_torch_with_a_damaged_version_file(copy):
     assert known.torch_build == {"version": "2.13.0"}
 
 
+def test_a_version_file_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "version.py")
+    found = Machine({})
+    vars(found)["torch_folder"] = tmp_path
+    assert found.torch_build == {}
+
+
 def test_no_compiler_on_the_path(copy):
     build(copy)
     status, screen = run(copy, PATH=str(copy), CXX="")
@@ -292,6 +302,15 @@ def test_a_compiler_that_is_too_old(tmp_path):
     old.write_text('#!/bin/sh\necho "g++ (GCC) 4.8.5"\n[ "$1" = --version ]\n')
     found = only_problem(doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)})))
     assert found.startswith("g++ (GCC) 4.8.5 does not compile C++20")
+
+
+def test_a_compiler_that_makes_no_file(tmp_path):
+    none = program(tmp_path / "c++", "")
+    none.write_text("#!/bin/sh\necho g++ 14\n")
+    found = only_problem(doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)})))
+    assert found.endswith("no file is made, and its status is 0")
+    program(none, "g++ 14")
+    assert not faults(doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)})))
 
 
 def test_missing_build_tools(monkeypatch):
@@ -362,7 +381,7 @@ esac"""
     ],
 )
 def test_nvcc_is_asked_which_architectures_it_knows(tmp_path, chosen, arch, unknown):
-    environment = toolkit(tmp_path, NVCC.format("exit 0"))
+    environment = toolkit(tmp_path, NVCC.format(MAKES))
     environment |= {"TORCH_CUDA_ARCH_LIST": chosen}
     says = {"gpus": [["NVIDIA GPU", arch]]}
     found = [*doctor.check_gpu_compiler(machine(environment, build=CUDA, says=says))]
@@ -380,10 +399,12 @@ def test_nvcc_is_asked_which_architectures_it_knows(tmp_path, chosen, arch, unkn
         ("x.h:137:2: error: #error -- unsupported GNU version!", "install a compiler"),
         ('y.h(79): error: exception specification of "cospi"', "glibc is newer"),
         ("nvcc fatal: Failed to preprocess host compiler", "see whether nvcc compiles"),
+        ("no file is made, and its status is 0", "see whether nvcc compiles"),
     ],
 )
 def test_nvcc_and_the_compiler_and_libc_of_the_host(tmp_path, says, remedy):
-    script = NVCC.format(f"echo Warning; echo '{says}'; exit 1")
+    status = 0 if says.endswith("0") else 1
+    script = NVCC.format(f"echo Warning; echo '{says}'; exit {status}")
     environment = toolkit(tmp_path, script)
     (fault,) = faults(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
     assert fault.level == PROBLEM
@@ -443,6 +464,7 @@ def test_no_visible_gpu_is_a_warning():
     ("chosen", "says", "text"),
     [
         ("", {"gpus": []}, "IndexError: list index out of range"),
+        ("native", {"gpus": []}, "is native and no GPU is visible: torch's build"),
         ("8.0;99.9", H200 | {"refused": ["99.9"]}, "has 99.9, which torch"),
         ("8.0;8.6", H200, "leaves out the GPU that is here (9.0)"),
         ("10.0+PTX", H200, "leaves out the GPU that is here (9.0)"),
@@ -463,7 +485,8 @@ def test_torch_is_asked_which_architectures_it_knows():
 
 
 @pytest.mark.parametrize(
-    "chosen", ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada"]
+    "chosen",
+    ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada", "native"],
 )
 def test_right_lists_of_architectures(chosen):
     found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=H200)
@@ -475,6 +498,8 @@ def test_the_list_of_amd_architectures():
     assert "has 9.0" in only_problem(doctor.check_architectures(found))
     found = machine(build=ROCM, says={"gpus": []})
     assert "invalid target ID" in only_problem(doctor.check_architectures(found))
+    found = machine({"PYTORCH_ROCM_ARCH": "native"}, build=ROCM, says={"gpus": []})
+    assert "`cannot determine" in only_problem(doctor.check_architectures(found))
 
 
 @pytest.mark.parametrize("chosen", ["gfx942:xnack+", "native", "gfx9-generic"])
@@ -536,10 +561,11 @@ def test_a_library_without_gpu_kernels(tmp_path, gpus):
     assert not faults(doctor.check_library(cpu))
 
 
-@pytest.mark.parametrize("kind", ["link", "folder"])
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
 def test_a_library_that_is_no_file(tmp_path, kind):
     library = tmp_path / "_C.abi3.so"
-    library.mkdir() if kind == "folder" else library.symlink_to("nothing")
+    makes = {"folder": library.mkdir, "pipe": lambda: os.mkfifo(library)}
+    makes.get(kind, lambda: library.symlink_to("nothing"))()
     found = machine(package=tmp_path)
     assert "_C.abi3.so) cannot be read" in only_problem(doctor.check_library(found))
 

@@ -33,6 +33,18 @@ def test_an_option_that_the_starter_does_not_know_is_misuse(capsys):
     assert "opbook new" in capsys.readouterr().err
 
 
+def test_who_stops_reading_sees_no_traceback(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = os.environ | {"PYTHONPATH": str(TOOLS / "src")}
+    command = [sys.executable, "-m", "opbook_tools.cli", "new", "mine"]
+    command += ["--operator", "reglu"]
+    options = {"cwd": tmp_path, "env": environment, "stdout": writer}
+    done = subprocess.run(command, **options, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def make(what: str, source: Path, folder: Path) -> Path:
     """Let setuptools make a wheel or an sdist in a folder, and nothing elsewhere."""
     pytest.importorskip("setuptools", minversion="77.0.3")

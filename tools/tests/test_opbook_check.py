@@ -1,5 +1,6 @@
 """opbook check finds what is planted, and nothing in what is right."""
 
+import gc
 import math
 import os
 import signal
@@ -96,6 +97,22 @@ def test_a_reference_that_refuses_every_size_is_named():
     what, text = verdict("sizes", double, (X,), reference=reference)
     assert what == "skipped"
     assert "another size" in text
+
+
+def test_an_argument_without_dimensions_has_its_values_compared():
+    pair = X, torch.tensor(0.5)
+    assert found(torch.mul, pair, reference=torch.mul, names=["values"]) == {}
+
+
+def test_parts_of_one_memory_that_do_not_overlap_are_two_results():
+    def halves(x):
+        return (2 * x).chunk(2, -1)
+
+    def views(x):
+        return x[:3], x[1:]
+
+    for operator in (halves, views):
+        assert found(operator, (X,), names=["outputs share memory"]) == {}
 
 
 def test_closures_lists_and_keywords_are_called():
@@ -236,6 +253,50 @@ class _KeepsItsArgument(torch.autograd.Function):
         return 2 * ctx.x * grad
 
 
+class _ClipsItsGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (2 * grad).clamp(-3, 3)
+
+
+class _NeedsBothForOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y if ctx.needs_input_grad[1] else None, grad * x
+
+
+class _IsDifferentiableOnce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+class _PassesGradientsOfRound(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
 class _MisreadsRowsOfOneGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -315,6 +376,34 @@ def is_shifted_under_autocast(x):
     return 2 * x + torch.is_autocast_enabled("cpu") / 2
 
 
+def adds_in_its_own_dtype(x):
+    total = x[..., 0]
+    for column in x.unbind(-1)[1:]:
+        total = total + column
+    return total
+
+
+def two_parts_that_overlap(x):
+    y = 2 * x
+    return y[:3], y[1:]
+
+
+def a_part_as_numpy_makes_it(x):
+    return torch.from_numpy(x.detach().numpy()[1:])
+
+
+def scales_its_data(x):
+    x.data.mul_(2)
+
+
+def itself_if_positive(x):
+    return x if (x >= 0).all() else x.relu()
+
+
+def in_another_dtype(x):
+    return 2 * x.double()
+
+
 WRONG = {
     "freed memory": (keeps_each_result, keeps_one_result),
     "autocast": (is_shifted_under_autocast, double),
@@ -324,7 +413,9 @@ WRONG = {
     "random, unlike its reference": (draws, double),
     "state": (changes_the_default_dtype, double),
     "outputs share memory": (one_memory_twice, lambda x: (2 * x, 2 * x)),
+    "outputs share memory, of an argument": (itself_if_positive, torch.relu),
     "reference": (in_half_precision, torch.exp),
+    "reference, in its dtype": (in_another_dtype, double),
     "sizes": (up_to_a_block, lambda x: x.sum(-1)),
     "sizes, and none at all": (fails_without_dimensions, double),
     "values": (drops_nan, torch.relu),
@@ -336,8 +427,9 @@ WRONG = {
 def test_a_fault_is_found_by_its_check(name):
     operator, reference = WRONG[name]
     name = name.partition(",")[0]
-    assert verdict(name, operator, (X,), reference=reference)[0] == "WRONG"
-    assert verdict(name, reference, (X,), reference=reference)[0] != "WRONG"
+    for x in (X.abs(),) if operator is itself_if_positive else (X,):
+        assert verdict(name, operator, (x,), reference=reference)[0] == "WRONG"
+        assert verdict(name, reference, (x,), reference=reference)[0] != "WRONG"
 
 
 @pytest.mark.parametrize(
@@ -354,6 +446,16 @@ def test_a_fault_is_found_by_its_check(name):
         ("strides", writes_to_a_transposed_argument, "argument 0 after the call"),
         ("gradient in other ways", _TakesGradientsForContiguous.apply, "transposed"),
         ("gradient in other ways", _KeepsItsArgument.apply, "before backward"),
+        ("gradient in other ways", _ClipsItsGradient.apply, "1024 times as large"),
+        (
+            "gradient",
+            _PassesGradientsOfRound.apply,
+            "--expect 'gradient: the gradient by argument 0'",
+        ),
+        ("half precision", adds_in_its_own_dtype, "bfloat16 beside float32"),
+        ("outputs share memory", two_parts_that_overlap, "two results share memory"),
+        ("outputs share memory", a_part_as_numpy_makes_it, "is no view of it"),
+        ("schema", scales_its_data, "version is not advanced"),
     ],
 )
 def test_a_finding_names_the_cause(name, operator, text):
@@ -595,9 +697,105 @@ product.register_autograd(
 )
 
 
-def test_a_gradient_with_create_graph_alone_is_wrong():
-    text = found(product, (X, X.exp()), names=["gradient"])["gradient"]
-    assert "no gradient by argument 1, and with create_graph=True" in text
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        (product, "no gradient by argument 1, and with create_graph=True"),
+        (_NeedsBothForOne.apply, "no gradient by argument 0, and together"),
+    ],
+)
+def test_a_gradient_in_one_way_of_asking_for_it_is_wrong(operator, text):
+    assert text in found(operator, (X, X.exp()), names=["gradient"])["gradient"]
+
+
+def test_what_refuses_a_second_derivative_is_not_wrong():
+    names = ["gradient", "second derivative"]
+    assert found(_IsDifferentiableOnce.apply, (X,), names=names) == {}
+    assert "second derivative" in found(_Detaches.apply, (X,), names=names)
+
+
+class _Detaches(_IsDifferentiableOnce):
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0].detach() * grad
+
+
+# Operators that write to an argument --------------------------------------------------
+
+
+class _Scales(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x.clone(), y)
+        ctx.mark_dirty(x)
+        return x.mul_(y)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y, grad * x
+
+
+class _SavesWhatItHasWritten(_Scales):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(x.mul_(y))
+        ctx.save_for_backward(x, y)
+        return x
+
+
+def eager(x, y):
+    x.mul_(y)
+
+
+def under_no_grad(x, y):
+    with torch.no_grad():
+        return x.mul_(y)
+
+
+def updates_under_no_grad(x, y):
+    under_no_grad(x, y)
+
+
+def keeps_a_state(state, x):
+    with torch.no_grad():
+        state.mul_(0.9).add_(x)
+    return 2 * x
+
+
+def refuses_gradients(x, y):
+    if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+        raise RuntimeError("no gradient")
+    x.mul_(y)
+
+
+@torch.library.custom_op("check_test::scale_", mutates_args=("x",))
+def scale_(x: Tensor, y: Tensor) -> None:
+    x.mul_(y)
+
+
+library.define("scale2_(Tensor(a!) x, Tensor y) -> Tensor(a!)")
+library.impl("scale2_", lambda x, y: x.detach().mul_(y) is None or x, "CPU")
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        (_Scales.apply, ""),
+        (eager, ""),
+        (refuses_gradients, ""),
+        (keeps_a_state, ""),
+        (updates_under_no_grad, ""),
+        (_SavesWhatItHasWritten.apply, "the gradient by argument 1"),
+        (scale_, "no gradient is recorded of what is written"),
+        (torch.ops.check_test.scale2_, "no gradient is recorded of what is written"),
+        (under_no_grad, "no gradient is recorded of what is written"),
+    ],
+)
+def test_the_gradient_of_what_is_written_is_compared(operator, text):
+    wrong = found(operator, (X, X.exp()), names=["gradient", "gradient in other ways"])
+    assert bool(wrong) == bool(text)
+    assert text in wrong.get("gradient", "")
 
 
 # How a check ends ---------------------------------------------------------------------
@@ -683,7 +881,14 @@ def test_a_sample_that_cannot_be_called_is_no_refusal():
         list(check.results("double", (X,)))
 
 
-def test_the_check_leaves_everything_as_it_was():
+def test_the_check_leaves_everything_as_it_was(monkeypatch):
+    monkeypatch.setattr(check, "stream", lambda work, seconds: work())  # right here
+    gc.disable()
+    try:
+        check.check(double, (X,), names=["freed memory"])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
     x = X.clone()
     check.check(changes_nothing := double, (x,), names=["state", "strides"])
     assert torch.equal(x, X)

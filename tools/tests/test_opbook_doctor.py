@@ -149,6 +149,22 @@ def test_what_is_no_library_is_misuse(built, tmp_path, capsys):
     assert "not an ELF file" in capsys.readouterr().err
 
 
+def test_a_pipe_is_no_library_and_is_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "mine.so")
+    assert cli.main(["doctor", str(tmp_path / "mine.so")]) == 2
+    assert "a pipe or a device" in capsys.readouterr().err
+
+
+def test_a_needed_library_that_is_damaged_is_named(built, tmp_path):
+    built("int other() { return 1; }", "libother.so")
+    calls = "int other();\nint use() { return other(); }\n"
+    where = f"-Wl,-rpath,{tmp_path}"
+    path = built(calls, "mine.so", f"-L{tmp_path}", "-lother", where)
+    (tmp_path / "libother.so").write_text("no library")
+    said = findings(path, PROBLEM)
+    assert f"mine.so needs {tmp_path}/libother.so: not an ELF file" in said
+
+
 @pytest.mark.parametrize("kept", [300, 5000])
 def test_a_library_of_which_a_part_is_missing_is_damaged(built, kept, capsys):
     path = built(STABLE)

@@ -7,13 +7,26 @@ that looks at nothing, 3 if a check itself failed.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line and run one of the tools; return the exit status."""
+    """Run one of the tools; return the exit status, 141 if nobody reads any more."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # of `| head`; what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="opbook", description="Tools for PyTorch operators of your own."
     )
@@ -59,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return tool.run(chosen)
+    except BrokenPipeError:
+        raise
     except Exception:
         traceback.print_exc()
         print(f"opbook {chosen.tool}: this is a fault of the tool", file=sys.stderr)

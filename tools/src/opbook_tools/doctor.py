@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import errno
 import functools
 import importlib.machinery
 import importlib.metadata
@@ -163,8 +164,9 @@ class Machine:
     def torch_build(self) -> dict[str, str]:
         """``version``, ``cuda`` and ``hip`` of torch, read from its version.py."""
         file = self.torch_folder / "version.py" if self.torch_folder else None
-        there = file and file.exists()
-        text = file.read_text(encoding="utf-8", errors="replace") if there else ""
+        text = ""
+        with contextlib.suppress(OSError):
+            text = content(file).decode(errors="replace") if file else ""
         found = re.findall(r"^_*(\w+?)_*\s*(?::.*?)?= *['\"](.*)['\"]$", text, re.M)
         return dict(found)
 
@@ -347,19 +349,34 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
         missing = f"CXX={chosen}: not found" if chosen else "no C++ compiler (c++)"
         yield Finding(PROBLEM, f"{missing}: nothing can be built", remedy)
         return
-    status, output = machine.output(*command, "--version")
+    output = machine.output(*command, "--version")[1]
     name = (output.splitlines() or [command[0]])[0].strip()
-    flags = ["-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
-    status, output = machine.output(*command, *flags, input="#include <concepts>\n")
-    if status:
-        error = (output.strip().splitlines() or ["no message"])[0]
+    source = "source.cpp", "#include <concepts>\n"
+    error = _compiled(machine, source, *command, "-std=c++20")
+    if error is not None:
         yield Finding(
             PROBLEM,
-            f"{name} does not compile C++20: {error}",
+            f"{name} does not compile C++20: {error[0]}",
             "install g++ 11 or clang++ 16, or later, and set CXX to it",
         )
     else:
         yield Finding(OK, f"C++ compiler: {name}")
+
+
+def _compiled(
+    machine: Machine, source: tuple[str, str], *command: str
+) -> list[str] | None:
+    """What a compiler says that makes no file of a source; None if it makes one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, made = Path(folder, source[0]), Path(folder, "made.o")
+        path.write_text(source[1])
+        status, output = machine.output(*command, "-c", str(path), "-o", str(made))
+        if made.is_file() and not status:
+            return None
+    lines = output.replace(f"{folder}{os.sep}", "").strip().splitlines()
+    return (
+        lines if status and lines else [f"no file is made, and its status is {status}"]
+    )
 
 
 def check_build_tools(machine: Machine) -> Iterator[Finding]:
@@ -431,14 +448,10 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
         )
     compiler = machine.environment.get("CC")  # torch passes that on
     host = ["-ccbin", compiler] if compiler else []
-    with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder, "empty.cu"), Path(folder, "empty.o")
-        source.touch()
-        command = [machine.nvcc, *host, "-c", str(source), "-o", str(made)]
-        status, output = machine.output(*command)
-    if status:
-        lines = [line for line in output.splitlines() if "error" in line.lower()]
-        fault = (lines or [*output.splitlines(), "no message"])[0].strip()
+    if said := _compiled(machine, ("empty.cu", ""), machine.nvcc, *host):
+        fault = next(
+            (line for line in said if "error" in line.lower()), said[0]
+        ).strip()
         remedy = "see whether nvcc compiles an empty file; set CC to another compiler"
         if "unsupported GNU" in fault or "unsupported clang" in fault:
             remedy = (
@@ -482,22 +495,24 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
     if not machine.gpu_kind:
         return
     example = "8.0;9.0+PTX" if machine.gpu_kind == "cuda" else "gfx90a;gfx942"
-    if not chosen:
+    names = re.split(r"[ ;]+", chosen.strip(" ;"))
+    if not chosen or ("native" in names and not gpus):
+        is_set = f"is {chosen}" if chosen else "is not set"
         if gpus:
             here = ", ".join(sorted(set(gpus)))
-            yield Finding(OK, f"{variable} is not set: builds are for {here}")
+            yield Finding(OK, f"{variable} {is_set}: builds are for {here}")
         else:
+            amd = "cannot determine" if chosen else "invalid target ID ''"
             ends = {
                 "cuda": "torch's build ends with `IndexError: list index out of range`",
-                "hip": "the compiler ends with `invalid target ID ''`",
+                "hip": f"the compiler ends with `{amd}`",
             }[machine.gpu_kind]
             yield Finding(
                 PROBLEM,
-                f"{variable} is not set and no GPU is visible: {ends}",
+                f"{variable} {is_set} and no GPU is visible: {ends}",
                 f"set it, for example to '{example}'",
             )
         return
-    names = re.split(r"[ ;]+", chosen.strip(" ;"))
     wrong = machine.torch_says.get("refused", [])
     if machine.gpu_kind == "hip":
         wrong = [name for name in names if not _is_amd(name)]
@@ -668,7 +683,7 @@ def _locked(machine: Machine) -> Iterator[Finding]:
         return
     cache = machine.cache
     for lock in sorted([*cache.glob("*/lock"), *cache.glob("*/*/lock")]):
-        age = time.time() - lock.stat().st_mtime
+        age = time.time() - lock.lstat().st_mtime
         if age > STALE_AFTER:
             yield Finding(
                 PROBLEM,
@@ -714,7 +729,7 @@ def library_targets(machine: Machine, library: Path) -> list[str]:
     AMD names stand in the file as they are. NVIDIA's need cuobjdump; without it the
     answer for a library with code for NVIDIA GPUs is ``some NVIDIA GPUs``.
     """
-    data = library.read_bytes()
+    data = content(library)
     amd = {name.decode() for name in re.findall(rb"amdgcn-amd-amdhsa--(gfx\w+)", data)}
     if amd or b".nv_fatbin" not in data:
         return sorted(amd)
@@ -725,6 +740,13 @@ def library_targets(machine: Machine, library: Path) -> list[str]:
     _, output = machine.output(tool, *lists, str(library))
     found = re.findall(r"\.(sm_\d+[af]?)\.(cubin|ptx)", output)
     return sorted({f"{arch}+PTX" if kind == "ptx" else arch for arch, kind in found})
+
+
+def content(path: Path) -> bytes:
+    """What is in a file; a pipe, which would wait for its writer, raises an OSError."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
+    return path.read_bytes()
 
 
 def runs_on(targets: list[str], arch: str) -> bool:

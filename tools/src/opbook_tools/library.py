@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.machinery
+import io
 import os
 import platform
 import re
@@ -29,6 +30,7 @@ from opbook_tools.doctor import (
     WARNING,
     Finding,
     Machine,
+    content,
     library_targets,
     runs_on,
     short,
@@ -50,7 +52,7 @@ class Elf:
 
     def __init__(self, path: Path) -> None:
         try:
-            self.file = ELFFile(open(path, "rb"))  # noqa: SIM115 - read as long as asked
+            self.file = ELFFile(io.BytesIO(content(path)))
         except (OSError, ELFError) as error:
             why = getattr(error, "strerror", None) or f"not an ELF file: {error}"
             raise Unreadable(f"{path}: {why}") from error
@@ -177,9 +179,13 @@ class Surroundings:
                 continue
             path = self._find(name, elf)
             if path is None:
-                self.missing[name] = elf.path.name
+                self.missing[name] = f"{elf.path.name} needs {name}, which is not here"
                 continue
-            self.found[name] = Elf(path)
+            try:
+                self.found[name] = Elf(path)
+            except Unreadable as error:
+                self.missing[name] = f"{elf.path.name} needs {error}"
+                continue
             self._add_needs_of(self.found[name])
 
     def _find(self, name: str, elf: Elf) -> Path | None:
@@ -285,13 +291,13 @@ def check_search_path(elf: Elf) -> Iterator[Finding]:
 
 def check_needed(beside: Surroundings) -> Iterator[Finding]:
     """Whether the libraries that it asks for are here."""
-    for name, by in beside.missing.items():
+    for name, text in beside.missing.items():
         remedy = "install it, or put its folder into LD_LIBRARY_PATH"
         if name.startswith(("libtorch", "libc10")):
             remedy = (
                 "build it with the torch that is here, or install torch for its GPU"
             )
-        yield Finding(PROBLEM, f"{by} needs {name}, which is not here", remedy)
+        yield Finding(PROBLEM, text, remedy)
 
 
 def check_versions(beside: Surroundings) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import random
 import sys
 import warnings
@@ -135,6 +136,21 @@ class Case:
     def _is_written(self, n: int, expected: Outcome) -> bool:
         place = self.leaves.tensors()[n - expected.results]
         return place in self.facts.written
+
+    def matters(self, place: int) -> bool:
+        """Whether the results depend on the numbers of an argument."""
+        leaves = self.leaves.copies()
+        if self.facts.is_random or not leaves.values[place].numel():
+            return False
+        other = values.other_values(leaves.values[place])
+        try:
+            outcome = self.call(leaves.replaced({place: other}))
+        except Refused:
+            return False
+        pairs = zip(
+            outcome.values, self.expected.values[: outcome.results], strict=False
+        )
+        return any(compare.difference(a, e) for a, e in pairs)
 
     def compare(
         self,
@@ -334,6 +350,8 @@ def quiet() -> Iterator[None]:
     """No warnings, nor the one of vmap's loop, which C++ prints: slow is not wrong."""
     functorch = torch._C._functorch
     functorch._set_vmap_fallback_warning_enabled(False)
+    # What a fake kernel raises is raised: not printed, too.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

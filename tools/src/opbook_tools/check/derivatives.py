@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,7 +17,7 @@ from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves
 
 Function = Callable[[Sequence[Tensor]], list[Tensor]]
-ZERO = 1e-12
+LARGE = -1024  # exact in each dtype, so that the gradient has the same digits
 
 
 @dataclasses.dataclass
@@ -34,11 +35,21 @@ class Problem:
         return [self.leaves.values[n].detach() for n in self.places]
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The results that have derivatives."""
-        leaves = self.leaves.copies()
-        given = dict(zip(self.places, inputs, strict=True))
-        outcome = self.case.call(leaves.replaced(given))
-        return [x for x in outcome.tensors() if values.is_arithmetic(x)]
+        """The results that have derivatives, or what is written instead of one.
+
+        What is written beside a result is a state, as that of a batch norm is.
+        """
+        written = self.case.facts.written
+        pairs = zip(self.places, inputs, strict=True)
+        given = {n: x.clone() if n in written else x for n, x in pairs}
+        leaves = self.leaves.copies().replaced(given)
+        outcome = self.case.call(leaves)
+        results = [x for x in outcome.tensors() if values.is_arithmetic(x)]
+        after = [leaves.values[n] for n in leaves.floating() if n in written]
+        memory = {values.storage_of(x) for x in after}
+        if all(values.storage_of(x) in memory for x in results):
+            results += [x for x in after if not any(x is y for y in results)]
+        return results
 
     def names(self) -> list[str]:
         """How the tensors to differentiate by are called."""
@@ -53,8 +64,6 @@ def prepare() -> None:
 
 
 def _problem(case: Case) -> Problem:
-    if case.facts.written:
-        raise Skipped("it writes to its arguments")
     refused = {
         n
         for n, name in enumerate(case.leaves.names)
@@ -120,6 +129,10 @@ def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
 def _weights(results: Sequence[Tensor]) -> list[Tensor]:
     """What flows into the backward pass from each result."""
     return _directions(results, 1)
+
+
+def _large_weights(results: Sequence[Tensor]) -> list[Tensor]:
+    return [LARGE * w for w in _weights(results)]
 
 
 def _as_symmetric(x: Tensor, v: Tensor) -> Tensor:
@@ -304,6 +317,8 @@ def _(case: Case) -> None:
                 missing.append(wanted)
         except Skipped as why:
             rough = why
+        except Found as wrong:
+            _explain(problem, problem.names()[wanted], wrong)
     if len(missing) == len(problem.places):
         if is_pytorchs(case.operator) or not _changes(problem):
             raise Skipped("it has no gradient")
@@ -320,15 +335,31 @@ def _(case: Case) -> None:
         raise Noted(f"not checked: no gradient is recorded for {names}")
 
 
+def _explain(problem: Problem, name: str, wrong: Found) -> None:
+    """Say what may be meant to be so, and what is to be done if it is not."""
+    results = problem([x.clone().requires_grad_() for x in problem.at])
+    nodes = {x.grad_fn.name() for x in results if x.grad_fn}
+    text = f"if it is meant to differ: --expect 'gradient: the gradient by {name}'"
+    if problem.case.facts.written and nodes == {"CloneBackward0"}:  # of the problem
+        text = "no gradient is recorded of what is written"
+        if not problem.case.facts.calls and not problem.case.expected.results:
+            raise Noted(f"not checked: {text}")  # under no_grad, as an optimizer writes
+        text += ": ctx.mark_dirty tells autograd, or refuse what requires one"
+    raise Found(f"{wrong}; {text}") from wrong
+
+
 def _recorded_elsewhere(problem: Problem, n: int) -> None:
     """An argument may have no gradient, but then in no way of asking for it."""
     name = problem.names()[n]
-    try:
-        [gradient], _ = _gradient(problem, problem.at, [n], _weights, create_graph=True)
-    except Refused:
-        gradient = problem.at[n].new_zeros(())
-    if gradient.any():
-        raise Found(f"no gradient by {name}, and with create_graph=True there is one")
+    every = list(range(len(problem.places)))
+    for what, wanted, options in (
+        ("with create_graph=True", [n], {"create_graph": True}),
+        ("together with the others", every, {}),
+    ):
+        with contextlib.suppress(Refused):
+            found, _ = _gradient(problem, problem.at, wanted, _weights, **options)
+            if found[wanted.index(n)].any():
+                raise Found(f"no gradient by {name}, and {what} there is one")
     if problem.case.strict and _depends(problem, problem.at, n, problem.is_precise):
         raise Found(f"no gradient by {name}, and the result depends on it")
 
@@ -442,6 +473,9 @@ def _(case: Case) -> None:
     for what, other in _gradients_of_gradients(problem):
         got, _ = _gradient(problem, problem.at, every, other)
         _same(got, expected, names, f"with a gradient {what}", **options)
+    scaled, _ = _gradient(problem, problem.at, every, _large_weights)
+    scaled = [g / LARGE for g in scaled]
+    _same(scaled, expected, names, f"with a gradient {LARGE} times as large", **options)
     _expanded_weights(problem, expected, names, options)
     if not case.facts.is_random:  # memory is filled with random numbers in its order
         _other_layouts(problem, _weights, expected, names, options)
@@ -666,6 +700,10 @@ def _second(problem: Problem) -> bool:
         if not _check_one(gradient, at, wanted, None, True, what) and _depends(
             gradient, at, wanted
         ):
+            given = [x.detach().clone().requires_grad_() for x in at]
+            again = [x for x in gradient(given) if x.requires_grad]
+            # What is marked once_differentiable raises here.
+            _asked(torch.autograd.backward, again, _weights(again))
             raise Found(f"{what}: create_graph=True records nothing, and it matters")
     return True
 

@@ -126,6 +126,7 @@ def _(case: Case) -> None:
             case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
         return _alive() - counts[1] if counts[1] > counts[0] else 0
 
+    was = gc.isenabled()
     gc.collect()
     gc.freeze()  # what lives already is not counted, which would take long
     gc.disable()
@@ -137,7 +138,8 @@ def _(case: Case) -> None:
                     "runs, or for ever: a context or a cache keeps them"
                 )
     finally:
-        gc.enable()
+        if was:
+            gc.enable()
         gc.unfreeze()
 
 
@@ -220,23 +222,31 @@ def _expanded(case: Case) -> None:
 @checks("outputs share memory")
 def _(case: Case) -> None:
     leaves = case.leaves.copies()
-    taken = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
-    results = [
-        x
-        for x in case.call(leaves).tensors()
-        if values.is_plain(x) and x.numel() and values.storage_of(x) not in taken | {0}
-    ]
-    for x, y in itertools.combinations(results, 2):
-        if x is y or (x.data_ptr() == y.data_ptr() and x.shape == y.shape):
-            if case.reference and _shares(case):
-                return
-            raise Found("two results are one memory: who writes to one changes both")
+    fault = _shared(case, leaves, case.call(leaves).tensors())
+    if fault and case.reference:
+        leaves = case.leaves.copies()
+        same = _shared(case, leaves, case.call(leaves, case.reference).tensors())
+        fault = "" if same else fault
+    if fault:
+        raise Found(f"{fault}: who writes to one changes both")
 
 
-def _shares(case: Case) -> bool:
-    """Whether the reference does so too."""
-    results = case.call(case.leaves.copies(), case.reference).tensors()
-    return len({x.data_ptr() for x in results}) < len(results)
+def _shared(case: Case, leaves: Leaves, results: list[Tensor]) -> str:
+    """Which memory is shared in a way that autograd does not know."""
+    given = {n: leaves.values[n] for n in leaves.tensors()}
+    taken = {values.storage_of(x) for x in given.values()}
+    own = [x for x in results if values.storage_of(x) not in taken]
+    if any(values.overlap(*pair) for pair in itertools.combinations(own, 2)):
+        return "two results share memory"
+    for (n, x), y in itertools.product(given.items(), results):
+        is_view = y._base is (x if x._base is None else x._base)
+        if n in case.facts.written or is_view or not values.overlap(x, y):
+            continue
+        if not any(y is each for each in given.values()):
+            return f"a result has memory of {leaves.names[n]}, and is no view of it"
+        if case.reference:
+            return f"a result is {leaves.names[n]}, and not that of the reference"
+    return ""
 
 
 @checks("two devices")
@@ -250,7 +260,7 @@ def _(case: Case) -> None:
         raise Skipped("it calls no operator but PyTorch's own")
     refusal = None
     for n in places:
-        if not _matters(case, n):
+        if not case.matters(n):
             continue  # its shape may be all that the operator reads
         leaves = case.leaves.copies()
         try:
@@ -265,21 +275,6 @@ def _(case: Case) -> None:
             )
     if refusal:
         raise refusal
-
-
-def _matters(case: Case, place: int) -> bool:
-    """Whether the results depend on the numbers of an argument."""
-    leaves = case.leaves.copies()
-    x = leaves.values[place]
-    if case.facts.is_random or not x.numel():
-        return False
-    other = values.other_values(x)
-    try:
-        outcome = case.call(leaves.replaced({place: other}))
-    except Refused:
-        return False
-    pairs = zip(outcome.values, case.expected.values[: outcome.results], strict=False)
-    return any(compare.difference(a, e) for a, e in pairs)
 
 
 @checks("every element written")

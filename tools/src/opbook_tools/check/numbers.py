@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -54,11 +55,8 @@ def _(case: Case) -> None:
     changes += [{old: LARGE} for old in values.sizes(case.leaves)]
     skipped = []
     for new in changes:
-        shapes = [case.leaves.values[n].shape for n in floating]
-        counts = [math.prod(new.get(size, size) for size in shape) for shape in shapes]
-        if sum(counts) > MOST_ELEMENTS:
+        if (leaves := _resized(case, new)) is None:
             continue
-        leaves = values.resized(case.leaves, new)
         pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
         with filled_memory():
             skipped.append(_if_it_takes_them(case, leaves, f"a size of {pairs}"))
@@ -98,7 +96,7 @@ def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
     for factor in (100, 0.01, -1):
         yield f"its numbers times {factor}", (x * factor).to(x.dtype)
     yield "zeros", torch.zeros_like(x)
-    yield "equal numbers", x.flatten()[:1].expand(x.shape).clone()
+    yield "equal numbers", x.flatten()[:1].expand(x.numel()).reshape(x.shape)
 
 
 def _needs_reference(case: Case) -> None:
@@ -149,12 +147,23 @@ def _beside_reference(
         moved = compare.larger(moved, _own_error(plain.values[n], precise.values[n]))
         options = {"eps": eps, "noise": moved, "few": few}
         value = actual.values[n]
-        text = compare.difference(value, plain.values[n], dtype=dtype, **options)
+        if dtype and (other := _other_dtype(value, plain.values[n])):
+            raise Found(f"{what}, beside the reference: {name} {other}")
+        text = compare.difference(value, plain.values[n], dtype=False, **options)
         if text and compare.difference(
             value, precise.values[n], dtype=False, **options
         ):
             space = "" if text.startswith("[") else " "
             raise Found(f"{what}, beside the reference: {name}{space}{text}")
+
+
+def _other_dtype(actual: object, expected: object) -> str:
+    """Say which dtype is wrong; a reference may calculate in a wider one."""
+    if not isinstance(actual, Tensor) or not isinstance(expected, Tensor):
+        return ""
+    a, e = actual.dtype, expected.dtype
+    is_wider = e.is_floating_point and a.is_floating_point and e.itemsize > a.itemsize
+    return "" if a == e or is_wider else f"is {short(a)} instead of {short(e)}"
 
 
 def _own_error(plain: object, precise: object) -> Tensor | None:
@@ -214,16 +223,30 @@ def _(case: Case) -> None:
     for dtype in (torch.bfloat16, torch.float16):
         for places in [real] + [[n] for n in real if len(real) > 1]:
             try:
-                _in_low_precision(case, dtype, places)
+                _in_low_precision(case, case.leaves, dtype, places)
                 called = True
             except Refused as why:
                 refusal = refusal or why
+        for size in values.sizes(case.leaves)[-1:]:  # a long sum shows how it is added
+            long = _resized(case, {size: LARGE})
+            if long and real == case.leaves.tensors():
+                with contextlib.suppress(Refused):
+                    _in_low_precision(case, long.mapped(torch.abs, real), dtype, real)
     if refusal and not called:
         raise refusal
 
 
-def _in_low_precision(case: Case, dtype: torch.dtype, places: list[int]) -> None:
-    low = case.leaves.copies().mapped(lambda x: x.detach().to(dtype), places)
+def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
+    """Of other sizes, or nothing if these are too many elements."""
+    shapes = [case.leaves.values[n].shape for n in case.leaves.floating()]
+    counts = [math.prod(new.get(size, size) for size in shape) for shape in shapes]
+    return None if sum(counts) > MOST_ELEMENTS else values.resized(case.leaves, new)
+
+
+def _in_low_precision(
+    case: Case, leaves: Leaves, dtype: torch.dtype, places: list[int]
+) -> None:
+    low = leaves.copies().mapped(lambda x: x.detach().to(dtype), places)
     high = low.copies().mapped(lambda x: x.float(), places)
     actual = case.call(low.copies()).kept()
     operator = case.reference or case.operator

@@ -173,6 +173,18 @@ def memory(x: Tensor) -> Tensor:
     return empty.set_(x.detach().untyped_storage())
 
 
+def overlap(x: Tensor, y: Tensor) -> bool:
+    """Whether an element of one lies where an element of the other does."""
+    known = is_plain(x) and is_plain(y) and storage_of(x) and storage_of(y)
+    return bool(known and torch.isin(_addresses(x), _addresses(y)).any())
+
+
+def _addresses(x: Tensor) -> Tensor:
+    every = torch.arange(x.untyped_storage().nbytes() // x.itemsize)
+    every = every.as_strided(x.shape, x.stride(), x.storage_offset())
+    return storage_of(x) + x.itemsize * every
+
+
 def outside(x: Tensor) -> Tensor:
     """The whole memory of a tensor as bytes, with zeros where the tensor is."""
     whole = copied(x)
