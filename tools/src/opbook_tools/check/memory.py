@@ -123,7 +123,9 @@ def _(case: Case) -> None:
             if number % calls == 0:
                 counts.append(_alive())
             leaves = case.leaves.copies()
-            case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
+            # An operator may refuse to record a gradient, which is no finding here.
+            with contextlib.suppress(*[Refused] * bool(places)):
+                case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
         return _alive() - counts[1] if counts[1] > counts[0] else 0
 
     was = gc.isenabled()
