@@ -78,7 +78,7 @@ def _made(docname: str, claims: list[dict]) -> Iterator[Row]:
     for number, claim in enumerate(claims):
         if claim["how"] != "run" or claim.get("output"):
             continue
-        block, result = claim["block"], claim["shown"].result
+        block, result = claim["block"], claim["result"]
         failed = block.cause and result.status == "failed"
         # A stale result may have no match.
         if failed and (match := re.search(block.fails, result.text)):
@@ -104,7 +104,7 @@ def _checked(env, message, cause, page, recording="", threads=()) -> Row:
     if threads:
         return Row(message, cause, page, threads=tuple(threads))
     record = store().kept(f"gpu:{recording}")
-    if not record or message not in record.outputs[0]["text"]:
+    if not record or message not in record.outputs[0].text:
         raise SphinxError(f"errors.toml: recording {recording!r} lacks {message!r}")
     claims = env.metadata[page]["claims"]
     shown = (n for n, c in enumerate(claims) if c.get("what") == f"gpu:{recording}")

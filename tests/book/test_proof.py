@@ -435,7 +435,7 @@ def test_what_lies_beside_a_script_is_no_input_of_its_recording(book):
         def changed(command):
             record = Record("gpu:a", "ran", inputs=known, detail={"command": command})
             evidence.recordings.command = lambda what: command
-            return record.changed()
+            return record.changed
 
         known = digests(["folder/script.py", "folder"])
         (ROOT / "folder/beside.py").write_text("")
@@ -882,7 +882,7 @@ def test_an_output_that_somebody_typed_gives_way_to_that_of_a_run(book):
     [
         (lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> branch\n", "line 1"),
         (lambda text: text.replace('"what"', '"colour": "", "what"'), "'colour'"),
-        (lambda text: text.replace('"status"', '"state"'), "'status'"),
+        (lambda text: text.replace('"status"', '"state"'), "'state'"),
         (lambda text: text.replace("page:index", "page:old"), "it is of page:old"),
         (lambda text: "[]", "'list'"),
     ],

@@ -60,7 +60,8 @@ class RunBlock(SphinxDirective):
             "source": relative(path),
             "number": number,
             "block": block,
-            "shown": shown[number],
+            "result": result,
+            "origin": shown[number].origin,
         }
         code_shown = [code(block.code, block.language, claim)]
         results = [found.result for found in shown]
@@ -91,7 +92,7 @@ def recorded(record: Record) -> list[nodes.literal_block]:
     """The command of a recording and what it printed."""
     claim = {"how": "recorded", "what": record.what}
     shown = [code(f"$ {record.command}", "console", claim)]
-    if printed := record.outputs[0]["text"].rstrip():
+    if printed := record.outputs[0].text.rstrip():
         shown.append(output(printed, claim))
     return shown
 

@@ -31,7 +31,8 @@ UNKNOWN = 15  # seconds that a unit takes of which there is no record
 
 def is_proven(unit: Unit, here: bool) -> bool:
     """Whether a record says how the unit ends, as it is now."""
-    record = store().here(unit.what) if here else store().get(unit.what)
+    record = store().here(unit.what)
+    record = record if here or record else store().elsewhere(unit.what)
     return bool(record) and fits(record) and not problem(record)
 
 
@@ -140,11 +141,11 @@ def disagrees(record: Record) -> str:
         return ""
     if not known:
         return "has no record in docs/evidence: run `nox -s prove`"
-    if why := store().changed(known):
+    if why := known.changed:
         return f"the record is stale ({', '.join(why)}): run `nox -s prove`"
-    before = {output.get("code"): output["status"] for output in known.outputs}
+    before = {output.code: output.status for output in known.outputs}
     for output in record.outputs:
-        ended = {output["status"], before.get(output.get("code"), "no record")}
+        ended = {output.status, before.get(output.code, "no record")}
         if len(ended - {"not_run"}) > 1:
             return f"ended otherwise than in its record: {', '.join(sorted(ended))}"
     return ""
@@ -179,7 +180,7 @@ def stale(names: list[str]) -> int:
             print(f"missing {what}")
         elif what in left:
             print(f"gone {what}")
-        elif why := store().changed(known) or ([] if fits(known) else ["its blocks"]):
+        elif why := known.changed or ([] if fits(known) else ["its blocks"]):
             print(f"stale {what}: {', '.join(why)}")
     return 0
 
