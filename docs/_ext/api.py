@@ -119,4 +119,3 @@ def signature_of(found: ast.FunctionDef, path: Path, is_method: bool) -> str:
 
 def setup(app):
     app.add_directive("api", Api)
-    return {"version": "1", "parallel_read_safe": True}

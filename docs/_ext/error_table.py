@@ -144,13 +144,12 @@ def _html(app, here: str) -> str:
 
 def _seen_on(app, here: str, row: Row) -> str:
     """Links to the page, at the block if there is one, and to the threads."""
-    address = app.builder.get_relative_uri(here, row.page)
-    address += f"#block-{row.block}" * (row.block is not None)
-    links = [(address, app.env.titles[row.page].astext())]
+    place = "" if row.block is None else f"block-{row.block}"
+    links = [tables.link(app, here, row.page, app.env.titles[row.page].astext(), place)]
     for thread in row.threads:
-        project, number = thread.split("#")
-        links.append((f"https://github.com/{project}/issues/{number}", thread))
-    return ", ".join(f'<a href="{a}">{escape(text)}</a>' for a, text in links)
+        address = f"https://github.com/{thread.replace('#', '/issues/')}"
+        links.append(f'<a href="{address}">{thread}</a>')
+    return ", ".join(links)
 
 
 def _symptom(text: str) -> str:
@@ -171,4 +170,3 @@ def _inline(text: str) -> str:
 
 def setup(app):
     tables.add(app, "error-table", _html)
-    return {"version": "1", "env_version": 4, "parallel_read_safe": False}

@@ -230,4 +230,3 @@ def setup(app):
     app.connect("doctree-read", highlight_files)
     app.connect("html-page-context", write)
     app.connect("build-finished", drop_gone)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

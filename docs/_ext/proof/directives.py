@@ -61,7 +61,7 @@ class RunBlock(SphinxDirective):
             "number": number,
             "block": block,
             "result": result,
-            "origin": shown[number].origin,
+            "found": shown[number].origin,
         }
         code_shown = [code(block.code, block.language, claim)]
         results = [found.result for found in shown]

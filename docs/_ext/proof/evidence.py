@@ -156,7 +156,7 @@ class Store:
         return record if record and not record.changed else None
 
     def known(self, what: str) -> list[Record]:
-        """What there is, best first: of this checkout, and committed, changed or not."""
+        """What there is, best first: of here, then what is committed, changed or not."""
         return [record for record in (self.here(what), self.kept(what)) if record]
 
     def best(self, what: str) -> Record | None:

@@ -78,7 +78,7 @@ def _nothing(claim: dict) -> Origin:
 
 def _run(claim: dict) -> Origin:
     """A block of a page: `units.shown` has found its origin, with its result."""
-    return claim["origin"]
+    return claim["found"]
 
 
 def _record(claim: dict) -> Origin:

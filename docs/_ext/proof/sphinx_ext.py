@@ -110,14 +110,14 @@ def resolve_all(app, env) -> list[str]:
     """Find all origins anew; write again the pages on which one has changed."""
     changed, complete = [], app.config.proof_complete
     for docname, claims in tables.claims(env).items():
-        origins = [resolve(claim, complete) for claim in claims]
-        for claim, origin in zip(claims, origins, strict=True):
+        before = [claim.get("origin") for claim in claims]
+        for claim in claims:
+            origin = claim["origin"] = resolve(claim, complete)
             # An empty reason: another block of the page is to blame, and says so.
             if not origin.kind and origin.reason and not claim.get("output"):
                 where = (docname, claim["line"] or None)
                 logger.warning("%s", origin.reason, location=where, type="proof")
-        if origins != env.metadata[docname].get("origins"):
-            env.metadata[docname]["origins"] = origins
+        if before != [claim["origin"] for claim in claims]:
             changed.append(docname)
     env.ledger = [name for name, known in env.metadata.items() if "ledger" in known]
     return changed
@@ -132,17 +132,16 @@ class Labels(SphinxPostTransform):
 
     def run(self, **kwargs) -> None:
         docname = self.env.docname
-        known = self.env.metadata[docname]
+        claims = self.env.metadata[docname]["claims"]
         for node in list(self.document.findall(_is_code)):
-            if (number := node.get("proof")) is None:
+            if "proof" not in node:
                 continue
-            node["classes"].append(
-                f"proof-{known['origins'][number].kind or 'unproven'}"
-            )
+            claim = claims[node["proof"]]
+            node["classes"].append(f"proof-{claim['origin'].kind or 'unproven'}")
             wrapper = _outermost(node)
             place = wrapper.parent.index(wrapper)
-            if not known["claims"][number].get("output"):
-                label = _label(self.app, docname, known["origins"][number])
+            if not claim.get("output"):
+                label = _label(self.app, docname, claim["origin"])
                 wrapper.parent.insert(place + 1, label)
             if gallery.source_of(docname):
                 wrapper.parent.insert(place, nodes.target(ids=node["ids"]))
@@ -198,4 +197,4 @@ def setup(app):
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    return {"version": "1", "env_version": 6, "parallel_read_safe": False}
+    return {"env_version": 7, "parallel_read_safe": False}
