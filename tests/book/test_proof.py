@@ -1525,7 +1525,7 @@ def test_a_link_that_leads_nowhere_fails_the_build_each_time(book):
 
 def test_error_table(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
-    book.write("docs/reference/errors.toml", "row = []\n")
+    book.write("docs/reference/errors.toml", "row = []\n[symptoms]\nAny = ['']\n")
     book.page("```{toctree}\nerrors\nother\n```")
     book.page("```{error-table}\n```", name="errors")
     fails = run_block("python", "1 / 0", ":fails: ZeroDivision", ":cause: CAUSE")
@@ -1549,7 +1549,9 @@ def test_a_long_line_is_cut_to_what_the_block_is_about():
 
 def test_reported_errors_stand_apart(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
-    row = '[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
+    row = (
+        '[symptoms]\n[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
+    )
     table = "docs/reference/errors.toml"
     book.write(table, row + 'threads = ["owner/name#12"]\n')
     book.page("```{error-table}\n```")

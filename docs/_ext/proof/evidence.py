@@ -60,20 +60,16 @@ class Record:
         """What has changed since: inputs, or the engine."""
         # The imports of `python FOLDER/SCRIPT` list the folder, so that what else is in
         # it is no input of the script.
-        command = self.detail.get("command", "").split()
-        listed = {str(Path(part).parent) for part in command if part in self.inputs}
+        command = self.detail.get("command", "")
+        scripts = [part for part in command.split() if part in self.inputs]
+        listed = {str(Path(script).parent) for script in scripts}
         known = {p: of for p, of in self.inputs.items() if p not in listed}
         why = [p for p, of in known.items() if not is_unchanged(p, of)]
         if self.machine.get("engine") != machine.ENGINE:
             why.append("the engine")
-        if "command" in self.detail and recordings.command(self.what) != self.command:
+        if command and recordings.command(self.what) != command:
             why.append("its command")
         return why
-
-    @property
-    def command(self) -> str:
-        """The command of a recording."""
-        return self.detail["command"]
 
     def is_of_this_machine(self) -> bool:
         return self.machine.items() <= machine.environment().items()
@@ -156,7 +152,7 @@ class Store:
         return record if record and not record.changed else None
 
     def known(self, what: str) -> list[Record]:
-        """What there is, best first: of here, then what is committed, changed or not."""
+        """What there is, best first: of here, then the committed, changed or not."""
         return [record for record in (self.here(what), self.kept(what)) if record]
 
     def best(self, what: str) -> Record | None:

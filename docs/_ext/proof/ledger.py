@@ -57,13 +57,11 @@ def _column(row: dict) -> str:
     return "ran on a GPU" if kind == "recorded" else kind
 
 
-def summary(data: dict) -> list[str]:
+def summary(rows: list[dict]) -> list[str]:
     """How many blocks have which origin; for each reason, how many were not run."""
-    counts = (
-        f"{number} {column}" for column, number in data["counts"].items() if number
-    )
-    skipped = [row for row in data["blocks"] if row["origin"] == "not_run"]
-    reasons = Counter(row["reason"] for row in skipped).most_common()
+    counts = (f"{count} {column}" for column, count in counted(rows).items() if count)
+    skipped = [row["reason"] for row in rows if row["origin"] == "not_run"]
+    reasons = Counter(skipped).most_common()
     return [", ".join(counts), *(f"not run: {n}, {reason}" for reason, n in reasons)]
 
 
@@ -84,12 +82,6 @@ def html(app, here: str) -> str:
         link = partial(tables.link, app, here, name)
         parts.append(_blocks(link, name, found, titles[name]))
     return "\n".join(parts)
-
-
-def of_page(data: dict, docname: str) -> dict:
-    """The part of the ledger that is of one page."""
-    blocks = [row for row in data["blocks"] if row["page"] == docname]
-    return {"counts": counted(blocks), "blocks": blocks}
 
 
 def _counts(title: str, counts: dict) -> str:

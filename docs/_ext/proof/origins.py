@@ -13,7 +13,6 @@ from .digest import NATIVE
 from .evidence import Record, store
 from .machine import toolchain
 
-KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
 ELSEWHERE = ("ran", "compiled", "fails")  # of these the ledger says where
 
 CHANGED = "its sources have changed since"
@@ -25,7 +24,7 @@ class Origin:
     """Why a block can be believed; `kind` is "" when it cannot.
 
     Attributes:
-        kind: one of KINDS.
+        kind: "ran", "compiled", "fails", "recorded", "stale", or "not_run".
         where: the machine and the date, empty for what ran in this checkout.
         targets: what it was compiled for.
         source: the file that was run or compiled.

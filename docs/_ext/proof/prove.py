@@ -117,6 +117,9 @@ def prove(names: list[str], shard: str, check: bool) -> int:
     known = [unit for unit in every if is_proven(unit, here=True)]
     failed = []
     records = [store().here(unit.what) for unit in known]
+    if not (check or machine.gpus()):  # the library's own compilation is evidence too
+        for record in filter(None, map(store().here, build.records())):
+            store().keep(record)
     if known:
         print(f"{len(known)} of {len(every)} have run in this checkout")
     for record in chain(records, run([unit for unit in every if unit not in known])):
@@ -161,13 +164,6 @@ def gone() -> list[str]:
     left = store().names() - {unit.what for unit in units()}
     compiled = {what for what in left if (ROOT / what.removeprefix("build:")).exists()}
     return sorted(left - compiled - set(filter(recordings.command, left)))
-
-
-def keep_library() -> None:
-    """The library's own compilation is evidence too."""
-    for name in (*(f"build:{name}" for name in build.sources()), build.SETUP):
-        if record := store().here(name):
-            store().keep(record)
 
 
 def stale(names: list[str]) -> int:
@@ -232,24 +228,18 @@ def main() -> int:
         if options.list:
             return stale(options.names)
         with _lock():  # until the end of this run
-            return _run_verb(options)
+            build.build_library()
+            if options.verb == "docs":
+                return docs(options.names)
+            if options.verb == "prove":
+                return prove(options.names, options.shard, options.check)
+            return 0
     except build.BuildError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where it was", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def _run_verb(options: argparse.Namespace) -> int:
-    build.build_library(lambda line: print(line, flush=True))
-    if options.verb == "docs":
-        return docs(options.names)
-    if options.verb == "prove":
-        if not (options.check or machine.gpus()):
-            keep_library()
-        return prove(options.names, options.shard, options.check)
-    return 0
 
 
 def _lock() -> IO[str]:

@@ -1,5 +1,6 @@
 """The Sphinx extension: claims when a page is read, origins and labels when written."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
@@ -72,12 +73,17 @@ def _line(node) -> int:
 
 def _is_unselected(node) -> bool:
     """Whether myst-nb will show another form of this output, such as HTML."""
-    form = node.parent
-    while form is not None and "mime_type" not in form.attributes:
-        form = form.parent
+    form = next((n for n in _around(node) if "mime_type" in n.attributes), None)
     if form is None or form["mime_type"] != "text/plain":
         return False
     return any(c["mime_type"] != "text/plain" for c in form.parent.children)
+
+
+def _around(node) -> Iterator[nodes.Element]:
+    """The node and all that it stands in, from the inside out."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def _claim(app, node) -> dict:
@@ -88,8 +94,8 @@ def _claim(app, node) -> dict:
     if kind == "script":
         shown = {line.strip() for line in node.astext().splitlines()} - {""}
         is_proven = is_output or shown <= gallery.code_lines(ROOT / source)
-    elif cell := _cell(node):
-        is_output, is_proven = cell["nb_element"] == "cell_code_output", True
+    elif part := _part_of_cell(node):
+        is_output, is_proven = part == "cell_code_output", True
     elif kind == "page":
         path = app.env.doc2path(app.env.docname)
         source = relative(path) or Path(path).name
@@ -97,13 +103,10 @@ def _claim(app, node) -> dict:
     return {"how": how, "source": source, "what": what, "output": is_output}
 
 
-def _cell(node):
-    """The part of a notebook's code cell that holds this block."""
-    while node is not None:
-        if str(node.attributes.get("nb_element")).startswith("cell_code_"):
-            return node
-        node = node.parent
-    return None
+def _part_of_cell(node) -> str:
+    """The part of a notebook's code cell that holds this block; "" on a page."""
+    parts = (str(outer.get("nb_element")) for outer in _around(node))
+    return next((part for part in parts if part.startswith("cell_code_")), "")
 
 
 def resolve_all(app, env) -> list[str]:
@@ -172,10 +175,11 @@ def summarise(app, exception) -> None:
         return
     data = ledger.collect(app.env)
     write_json(Path(app.outdir, "ledger.json"), data)
+    rows = data["blocks"]
     if only := app.config.proof_page:
-        data = ledger.of_page(data, only)
+        rows = [row for row in rows if row["page"] == only]
         logger.info("proof: %s", only)
-    for line in ledger.summary(data):
+    for line in ledger.summary(rows):
         logger.info("proof: %s", line)
 
 

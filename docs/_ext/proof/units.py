@@ -76,7 +76,7 @@ def units() -> list[Unit]:
     return found + [
         Unit(f"gpu:{name}", partial(run_command, name, entry), alone=True)
         for name, entry in manifest().items()
-        if not entry.lacks(gpus)
+        if entry.runs_on(gpus)
     ]
 
 
