@@ -46,4 +46,3 @@ def _exists(app, target, ids: dict[str, set[str]]) -> bool:
 def setup(app):
     # After the extensions that copy files then, at the default priority of 500.
     app.connect("build-finished", check, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

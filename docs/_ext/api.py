@@ -32,11 +32,11 @@ class Api(SphinxDirective):
         shown = []
         for name in names or exported(module):
             try:
-                path, found = find(module, name)
+                path, tree, found = find(module, name)
             except (KeyError, OSError) as error:
                 raise self.error(f"api: {module} has no {name}") from error
             self.env.note_dependency(str(path))
-            lines = ["``````{eval-rst}", *entry(module, name, found, path), "``````"]
+            lines = ["``````{eval-rst}", *entry(module, name, found, tree), "``````"]
             made = self.parse_text_to_nodes("\n".join(lines))
             source = path.relative_to(ROOT).as_posix()
             claim = {"how": "record", "source": source, "what": f"doctest:{source}"}
@@ -47,17 +47,17 @@ class Api(SphinxDirective):
         return shown
 
 
-def find(module: str, name: str) -> tuple[Path, DEFINED]:
-    """The file that defines a name, also where the module only exports it."""
+def find(module: str, name: str) -> tuple[Path, ast.Module, DEFINED]:
+    """What defines a name, in which file, also where the module only exports it."""
     path = file_of(module)
     tree = ast.parse(path.read_text(encoding="utf-8"))
     outer, _, inner = name.partition(".")
     defined = {node.name: node for node in tree.body if isinstance(node, DEFINED)}
     if inner:
         methods = {n.name: n for n in defined[outer].body if isinstance(n, DEFINED)}
-        return path, methods[inner]
+        return path, tree, methods[inner]
     if name in defined:
-        return path, defined[name]
+        return path, tree, defined[name]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and name in {a.name for a in node.names}:
             return find(node.module, name)
@@ -80,12 +80,11 @@ def file_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def entry(module: str, name: str, found: DEFINED, path: Path):
+def entry(module: str, name: str, found: DEFINED, tree: ast.Module):
     """The lines of reStructuredText for one function, class or method."""
     kind = "class" if isinstance(found, ast.ClassDef) else "function"
     kind = "method" if "." in name else kind
-    is_method = kind == "method"
-    signature = "" if kind == "class" else signature_of(found, path, is_method)
+    signature = "" if kind == "class" else signature_of(found, tree, kind == "method")
     yield f".. py:{kind}:: {name}{signature}"
     yield f"   :module: {module}"
     yield ""
@@ -96,10 +95,10 @@ def entry(module: str, name: str, found: DEFINED, path: Path):
     yield ""
 
 
-def signature_of(found: ast.FunctionDef, path: Path, is_method: bool) -> str:
+def signature_of(found: ast.FunctionDef, tree: ast.Module, is_method: bool) -> str:
     """The parameters, with the full names of the types that the module imports."""
     names = {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         of_others = isinstance(node, ast.ImportFrom) and node.module in OTHERS
         for alias in node.names if of_others else ():
             names[alias.name] = f"{node.module}.{alias.name}"
@@ -119,4 +118,3 @@ def signature_of(found: ast.FunctionDef, path: Path, is_method: bool) -> str:
 
 def setup(app):
     app.add_directive("api", Api)
-    return {"version": "1", "parallel_read_safe": True}

@@ -185,4 +185,3 @@ def setup(app):
     app.add_role("repository", RepositoryRole())
     app.connect("doctree-read", add_line)
     offer(app, REPOSITORY, repository)
-    return {"version": "1", "parallel_read_safe": True}

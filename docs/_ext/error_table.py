@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,33 +19,6 @@ from proof import tables
 from proof.evidence import store
 from proof.files import read_toml
 
-# What a reader sees, and the words of its messages; the first that fits is taken.
-SYMPTOMS = {
-    "A build or an installation fails": r"\berror: (?!address|segmentation)|#error"
-    r"|nvcc fatal|undefined reference|recompile with|cuda arch|use_cuda|named 'torch'"
-    r"|setuptools|matching distribution|the requirement|list index out of range"
-    r"|supported wheel|without gpu kernels|mismatches the version|depends on torch"
-    r"|match the hashes|could not be located|cuda_home",
-    "A library does not load, or its operator is not there": r"importerror|oserror"
-    r"|undefined symbol|shared object|_opnamespace|does not exist"
-    r"|torch_library|same name and overload|another copy|not built"
-    r"|could not find schema",
-    "A gradient is missing or wrong": r"autograd|backward|jacobian|derivative"
-    r"|gradients|inplace operation|ellipsis|differentia",
-    "A schema or a registration is refused": r"schema|dispatch key|namespace|arrow"
-    r"|ident |specifier|default argument|annotation|tuple inputs|device type",
-    "torch.compile or torch.export refuses": r"fake|dynamo|data.dependent|u0|guard"
-    r"|alias|as mutable|effect|symint|resolve torch\.ops|unsupported:|meta ",
-    "A kernel faults": r"gpufault|sanitizer|asan |segmentation|out of bounds"
-    r"|past the end|memory location|shared (data|memory)",
-    "A Triton kernel is refused": r"triton|tl\.|arange|active drivers|operands"
-    r"|loop-carried|global variable|tensor index|index$|passmanager|ambiguous"
-    r"|inline_asm|pointer|c compiler|input shapes",
-    "Numbers are wrong, or a test fails": r"not close|mismatch|not equal|failed"
-    r"|xpass|survives|do not match|difference: nan|must move|drew one mask"
-    r"|outputs of the operator are different",
-    "A call is refused": "",
-}
 REPORTED = "Reported in public threads, and not reproduced here"
 LONG = 200  # characters
 FORM = """\
@@ -67,18 +39,19 @@ class Row(NamedTuple):
     threads: tuple[str, ...] = ()
 
 
-def errors(env) -> list[Row]:
-    """What failed on purpose in this build, and what ``errors.toml`` adds."""
-    rows = read_toml(Path(env.srcdir, "reference", "errors.toml"))["row"]
-    made = (_made(name, claims) for name, claims in tables.claims(env).items())
-    return [*chain.from_iterable(made), *(_row(env, row) for row in rows)]
+def errors(env, rows: list[dict]) -> Iterator[Row]:
+    """What failed on purpose in this build, and what the rows of the file add."""
+    for name, claims in tables.claims(env).items():
+        yield from _made(name, claims)
+    for row in rows:
+        yield _row(env, row)
 
 
 def _made(docname: str, claims: list[dict]) -> Iterator[Row]:
     for number, claim in enumerate(claims):
         if claim["how"] != "run" or claim.get("output"):
             continue
-        block, result = claim["block"], claim["shown"].result
+        block, result = claim["block"], claim["result"]
         failed = block.cause and result.status == "failed"
         # A stale result may have no match.
         if failed and (match := re.search(block.fails, result.text)):
@@ -104,7 +77,7 @@ def _checked(env, message, cause, page, recording="", threads=()) -> Row:
     if threads:
         return Row(message, cause, page, threads=tuple(threads))
     record = store().kept(f"gpu:{recording}")
-    if not record or message not in record.outputs[0]["text"]:
+    if not record or message not in record.outputs[0].text:
         raise SphinxError(f"errors.toml: recording {recording!r} lacks {message!r}")
     claims = env.metadata[page]["claims"]
     shown = (n for n, c in enumerate(claims) if c.get("what") == f"gpu:{recording}")
@@ -123,15 +96,19 @@ def diagnostic(match: re.Match) -> str:
 
 
 def _html(app, here: str) -> str:
-    groups = {symptom: [] for symptom in (*SYMPTOMS, REPORTED)}
+    known = read_toml(Path(app.srcdir, "reference", "errors.toml"))
+    symptoms = {name: "|".join(words) for name, words in known["symptoms"].items()}
+    groups = {symptom: [] for symptom in (*symptoms, REPORTED)}
     used = Counter()
-    for row in errors(app.env):
+    for row in errors(app.env, known["row"]):
         used[name := _name(row.message)] += 1
         name += f"-{used[name]}" * (used[name] > 1)
         mark = f'<a class="headerlink" href="#{name}" title="Link to this row">#</a>'
         message = f"<code>{escape(row.message)}</code>{mark}"
         cells = (message, _inline(row.cause), _seen_on(app, here, row))
-        group = REPORTED if row.threads else _symptom(row.message)
+        said = row.message.lower()
+        fits = (name for name, words in symptoms.items() if re.search(words, said))
+        group = REPORTED if row.threads else next(fits)
         groups[group].append(tables.row(cells, attributes=f' id="{name}"'))
     body = "</tbody><tbody>".join(
         f'<tr><th colspan="3" scope="rowgroup">{symptom}</th></tr>{"".join(rows)}'
@@ -144,18 +121,12 @@ def _html(app, here: str) -> str:
 
 def _seen_on(app, here: str, row: Row) -> str:
     """Links to the page, at the block if there is one, and to the threads."""
-    address = app.builder.get_relative_uri(here, row.page)
-    address += f"#block-{row.block}" * (row.block is not None)
-    links = [(address, app.env.titles[row.page].astext())]
+    place = "" if row.block is None else f"block-{row.block}"
+    links = [tables.link(app, here, row.page, app.env.titles[row.page].astext(), place)]
     for thread in row.threads:
-        project, number = thread.split("#")
-        links.append((f"https://github.com/{project}/issues/{number}", thread))
-    return ", ".join(f'<a href="{a}">{escape(text)}</a>' for a, text in links)
-
-
-def _symptom(text: str) -> str:
-    message = text.lower()
-    return next(name for name, words in SYMPTOMS.items() if re.search(words, message))
+        address = f"https://github.com/{thread.replace('#', '/issues/')}"
+        links.append(f'<a href="{address}">{thread}</a>')
+    return ", ".join(links)
 
 
 def _name(text: str) -> str:
@@ -171,4 +142,3 @@ def _inline(text: str) -> str:
 
 def setup(app):
     tables.add(app, "error-table", _html)
-    return {"version": "1", "env_version": 4, "parallel_read_safe": False}

@@ -30,18 +30,10 @@ def html(app, here: str) -> str:
             script | notebook | run,
         ),
     }
-    rows = "".join(
-        tables.row(
-            (
-                what,
-                f"<code>nox -s {command}</code>",
-                f"{len(of):,}",
-                f"{sum(of.values()):,} {word}",
-            ),
-            tool,
-        )
-        for tool, (what, command, word, of) in tools.items()
-    )
+    rows = ""
+    for tool, (what, command, word, of) in tools.items():
+        counts = f"{len(of):,}", f"{sum(of.values()):,} {word}"
+        rows += tables.row((what, f"<code>nox -s {command}</code>", *counts), tool)
     return tables.table(HEAD, rows)
 
 
@@ -49,9 +41,8 @@ def _claims(env, kind: str) -> Counter:
     """How many blocks of each page were executed, by the kind of their record."""
     found = Counter()
     for docname, claims in tables.claims(env).items():
-        origins = env.metadata[docname]["origins"]
-        for claim, origin in zip(claims, origins, strict=True):
-            is_shown_only = claim.get("output") or origin.kind == "not_run"
+        for claim in claims:
+            is_shown_only = claim.get("output") or claim["origin"].kind == "not_run"
             if not is_shown_only and claim.get("what", "").startswith(kind):
                 found[docname] += 1
     return found
@@ -59,4 +50,3 @@ def _claims(env, kind: str) -> Counter:
 
 def setup(app):
     tables.add(app, "executors", html)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

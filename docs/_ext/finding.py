@@ -88,4 +88,3 @@ def overview(app, about: dict[str, str]) -> str:
 def setup(app):
     app.connect("builder-inited", prepare)
     app.connect("build-finished", write)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -46,4 +46,3 @@ def description(html: str) -> str:
 
 def setup(app):
     app.connect("html-page-context", finish)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -38,4 +38,3 @@ def visit_math_block(self, node: nodes.math_block) -> None:
 def setup(app):
     """Register the renderer under the name ``mathml``."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

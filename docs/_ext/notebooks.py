@@ -91,7 +91,7 @@ def drop_gone(app, exception) -> None:
 def ran(claims: list[dict]) -> list[tuple[Block, Result]]:
     """The blocks that a page with these claims runs, and their results."""
     ours = (c for c in claims if c["how"] == "run" and not c.get("output"))
-    return [(claim["block"], claim["shown"].result) for claim in ours]
+    return [(claim["block"], claim["result"]) for claim in ours]
 
 
 def is_cell(block: Block, result: Result) -> bool:
@@ -230,4 +230,3 @@ def setup(app):
     app.connect("doctree-read", highlight_files)
     app.connect("html-page-context", write)
     app.connect("build-finished", drop_gone)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -138,4 +138,3 @@ def setup(app):
     app.add_directive("project-step", ProjectStep)
     for step in range(1, projects.LAST + 1):
         downloads.offer(app, zip_name(step), partial(zipped, step))
-    return {"version": "1", "parallel_read_safe": True}

@@ -66,7 +66,8 @@ def collect(app) -> dict[str, dict]:
     table = {number: topic | {"pages": {}} for number, topic in topics_of(app).items()}
     for docname, known in sorted(app.env.metadata.items()):
         for number, blocks in known.get("blocks_of_topics", {}).items():
-            proven = [b for b in blocks if known["origins"][b].kind in PROVEN]
+            claims = known["claims"]
+            proven = [b for b in blocks if claims[b]["origin"].kind in PROVEN]
             if proven:
                 table[number]["pages"][docname] = proven[0]
     return table
@@ -81,11 +82,10 @@ def _html(app, here: str) -> str:
     }
     write_json(Path(app.outdir, "coverage.json"), {"topics": data})
     done = sum(bool(topic["pages"]) for topic in table.values())
-    json = "../" * here.count("/") + "coverage.json"
     parts = [
         f"<p>{done} of {len(table)} topics are shown by a block that "
         "ran or was compiled here, or that is recorded from a GPU. "
-        f'The same list for programs: <a href="{json}">coverage.json</a>.</p>'
+        f"The same list for programs: {tables.file_link(here, 'coverage.json')}.</p>"
     ]
     for area, topics in groupby(table.items(), lambda item: item[1]["area"]):
         rows = "".join(_row(app, here, number, topic) for number, topic in topics)
@@ -97,8 +97,7 @@ def _html(app, here: str) -> str:
 
 def _row(app, here: str, number: str, topic: dict) -> str:
     links = ", ".join(
-        f'<a href="{app.builder.get_relative_uri(here, page)}#block-{block}">'
-        f"{escape(app.env.titles[page].astext())}</a>"
+        tables.link(app, here, page, app.env.titles[page].astext(), f"block-{block}")
         for page, block in topic["pages"].items()
     )
     title = f"{number}. {escape(topic['title'])}"
@@ -109,4 +108,3 @@ def setup(app):
     app.add_directive("topics", Topics)
     app.connect("doctree-read", find_blocks, priority=600)  # they have their numbers
     tables.add(app, "topic-coverage", _html)
-    return {"version": "1", "env_version": 5, "parallel_read_safe": False}

@@ -318,9 +318,9 @@ def test_each_exercise_is_whole():
 
 
 def test_the_zip_has_all_but_the_solutions(tmp_path):
-    import exercise_list
+    import file_tables
 
-    with zipfile.ZipFile(io.BytesIO(exercise_list.zipped())) as archive:
+    with zipfile.ZipFile(io.BytesIO(file_tables.zipped())) as archive:
         archive.extractall(tmp_path)
     done = subprocess.run(
         [sys.executable, "exercises.py"],

@@ -435,7 +435,7 @@ def test_what_lies_beside_a_script_is_no_input_of_its_recording(book):
         def changed(command):
             record = Record("gpu:a", "ran", inputs=known, detail={"command": command})
             evidence.recordings.command = lambda what: command
-            return record.changed()
+            return record.changed
 
         known = digests(["folder/script.py", "folder"])
         (ROOT / "folder/beside.py").write_text("")
@@ -882,7 +882,7 @@ def test_an_output_that_somebody_typed_gives_way_to_that_of_a_run(book):
     [
         (lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> branch\n", "line 1"),
         (lambda text: text.replace('"what"', '"colour": "", "what"'), "'colour'"),
-        (lambda text: text.replace('"status"', '"state"'), "'status'"),
+        (lambda text: text.replace('"status"', '"state"'), "'state'"),
         (lambda text: text.replace("page:index", "page:old"), "it is of page:old"),
         (lambda text: "[]", "'list'"),
     ],
@@ -1525,7 +1525,7 @@ def test_a_link_that_leads_nowhere_fails_the_build_each_time(book):
 
 def test_error_table(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
-    book.write("docs/reference/errors.toml", "row = []\n")
+    book.write("docs/reference/errors.toml", "row = []\n[symptoms]\nAny = ['']\n")
     book.page("```{toctree}\nerrors\nother\n```")
     book.page("```{error-table}\n```", name="errors")
     fails = run_block("python", "1 / 0", ":fails: ZeroDivision", ":cause: CAUSE")
@@ -1549,7 +1549,9 @@ def test_a_long_line_is_cut_to_what_the_block_is_about():
 
 def test_reported_errors_stand_apart(book):
     book.write("docs/conf.py", CONF.replace('"topics"]', '"topics", "error_table"]'))
-    row = '[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
+    row = (
+        '[symptoms]\n[[row]]\npage = "index"\nmessage = "no such"\ncause = "a cause"\n'
+    )
     table = "docs/reference/errors.toml"
     book.write(table, row + 'threads = ["owner/name#12"]\n')
     book.page("```{error-table}\n```")

@@ -113,7 +113,7 @@ class Bars(SphinxDirective):
             return []  # of what nobody has recorded, `recorded` shows the command
         columns = re.split(r",\s*", self.options["columns"])
         device = record.detail["device"]
-        found = [*printed(record.outputs[0]["text"], columns)]
+        found = [*printed(record.outputs[0].text, columns)]
         if not found:
             raise self.error(f"{self.arguments[0]} printed no table with {columns}")
         within = self.options.get("within", "")

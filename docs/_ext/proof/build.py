@@ -11,7 +11,6 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -29,16 +28,16 @@ KERNELS = ROOT / "build" / "kernels"
 # The library.
 
 
-def build_library(say: Callable[[str], None]) -> None:
+def build_library() -> None:
     """Install the package in place, unless the last build is still good."""
     if not (ROOT / "csrc").is_dir():
         return
     if _is_current():
-        say("library: up to date")
+        print("library: up to date", flush=True)
         return
     if not machine.toolchain.find("c++"):
         raise BuildError("no C++ compiler found: install g++ or clang, or set CXX")
-    say("library: building (pip install --no-build-isolation -e .)")
+    print("library: building (pip install --no-build-isolation -e .)", flush=True)
     _install()
     for what in store().names():
         if what.startswith("build:"):
@@ -52,7 +51,7 @@ def build_library(say: Callable[[str], None]) -> None:
     # The files that said how to build were read; they were run, not compiled.
     steps = digests(["setup.py", "pyproject.toml"])
     store().save(Record(SETUP, "ran", inputs=steps))
-    say(f"library: built for {here}")
+    print(f"library: built for {here}", flush=True)
 
 
 def sources() -> set[str]:
@@ -63,11 +62,15 @@ def sources() -> set[str]:
     return {name for path in found if (name := relative(path))}
 
 
+def records() -> set[str]:
+    """The names of the records of the library's build."""
+    return {f"build:{name}" for name in sources()} | {SETUP}
+
+
 def _is_current() -> bool:
-    built = {f"build:{name}" for name in sources()} | {SETUP}
     packages = [path.parent.name for path in (ROOT / "src").glob("*/__init__.py")]
     return (
-        all(map(store().here, built))
+        all(map(store().here, records()))
         and any((ROOT / "src").glob("*/_C*.so"))
         and all(map(_is_found, packages))
     )

@@ -48,7 +48,11 @@ class RunBlock(SphinxDirective):
             blocks = page.parse(path)
         except BuildError:
             return []  # `sphinx_ext.shown` reports it, once for the page
-        number = self._number(blocks)
+        # The first one that begins below the fence of this directive.
+        lines = [block.line for block in blocks]
+        number = next((n for n, line in enumerate(lines) if line > self.lineno), None)
+        if number is None:
+            raise self.error("cannot find this block in the page's file")
         known = self.env.temp_data  # of this page
         if "proof_shown" not in known:
             known["proof_shown"] = units.shown(path)
@@ -60,7 +64,8 @@ class RunBlock(SphinxDirective):
             "source": relative(path),
             "number": number,
             "block": block,
-            "shown": shown[number],
+            "result": result,
+            "found": shown[number].origin,
         }
         code_shown = [code(block.code, block.language, claim)]
         results = [found.result for found in shown]
@@ -74,24 +79,12 @@ class RunBlock(SphinxDirective):
             self.set_source_info(node)
         return code_shown
 
-    def _number(self, blocks: list[page.Block]) -> int:
-        """Find this block in the page: blocks of the same text come in order."""
-        lines = [line.strip() for line in self.content]
-        lines = "\n".join(lines).strip()
-        taken = self.env.temp_data.setdefault("proof_taken", set())
-        for number, block in enumerate(blocks):
-            text = "\n".join(line.strip() for line in block.code.splitlines())
-            if text == lines and number not in taken:
-                taken.add(number)
-                return number
-        raise self.error("cannot find this block in the page's file")
-
 
 def recorded(record: Record) -> list[nodes.literal_block]:
     """The command of a recording and what it printed."""
     claim = {"how": "recorded", "what": record.what}
-    shown = [code(f"$ {record.command}", "console", claim)]
-    if printed := record.outputs[0]["text"].rstrip():
+    shown = [code(f"$ {record.detail['command']}", "console", claim)]
+    if printed := record.outputs[0].text.rstrip():
         shown.append(output(printed, claim))
     return shown
 

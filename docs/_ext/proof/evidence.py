@@ -7,13 +7,13 @@
 import datetime
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 
 from . import machine, recordings
 from .files import ROOT, BuildError, is_unchanged, relative, write_json
+from .page import Result
 
 KEPT = ROOT / "docs" / "evidence"
 HERE = ROOT / "build" / "proof" / "records"
@@ -38,9 +38,9 @@ class Record:
         compiled: targets by the source files that a compiler took.
         refused: targets by those that it refused.
         skipped: why a source was not compiled.
-        outputs: what each block printed and how it ended, as `page.Result` has it, with
-            the digest of the block as ``code``.
+        outputs: what each block printed and how it ended.
         detail: the command, the reason, the data that a run left.
+        is_here: whether it is of this checkout; the store knows.
     """
 
     what: str
@@ -51,36 +51,34 @@ class Record:
     compiled: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    outputs: list[dict] = field(default_factory=list)
+    outputs: list[Result] = field(default_factory=list)
     detail: dict = field(default_factory=dict)
+    is_here: bool = field(default=False, compare=False)
 
+    @cached_property
     def changed(self) -> list[str]:
         """What has changed since: inputs, or the engine."""
         # The imports of `python FOLDER/SCRIPT` list the folder, so that what else is in
         # it is no input of the script.
-        command = self.detail.get("command", "").split()
-        listed = {str(Path(part).parent) for part in command if part in self.inputs}
+        command = self.detail.get("command", "")
+        scripts = [part for part in command.split() if part in self.inputs]
+        listed = {str(Path(script).parent) for script in scripts}
         known = {p: of for p, of in self.inputs.items() if p not in listed}
         why = [p for p, of in known.items() if not is_unchanged(p, of)]
         if self.machine.get("engine") != machine.ENGINE:
             why.append("the engine")
-        if "command" in self.detail and recordings.command(self.what) != self.command:
+        if command and recordings.command(self.what) != command:
             why.append("its command")
         return why
-
-    @property
-    def command(self) -> str:
-        """The command of a recording."""
-        return self.detail["command"]
 
     def is_of_this_machine(self) -> bool:
         return self.machine.items() <= machine.environment().items()
 
     @property
     def where(self) -> str:
-        """The machine, in words, and the date."""
-        device = self.detail.get("device")
-        return f"{device or machine.in_words(self.machine)}, {self.date}"
+        """The machine, in words, and the date; "" for this checkout."""
+        device = self.detail.get("device") or machine.in_words(self.machine)
+        return "" if self.is_here else f"{device}, {self.date}"
 
 
 def _file(folder: Path, what: str) -> Path:
@@ -96,9 +94,10 @@ def _read(file: Path) -> Record | None:
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        for output in data.get("outputs", ()):
-            output |= {"status": output["status"], "text": "\n".join(output["text"])}
-        record = Record(**data)
+        for output in (outputs := data.get("outputs", [])):
+            output["text"] = "\n".join(output["text"])
+        data["outputs"] = [Result(**output) for output in outputs]
+        record = Record(**data, is_here=file.is_relative_to(HERE))
         wrong = "" if _file(KEPT, record.what) == file else f"it is of {record.what}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         record, wrong = None, str(error)
@@ -113,8 +112,11 @@ def _read(file: Path) -> Record | None:
 
 def _write(folder: Path, record: Record) -> None:
     data = {key: value for key, value in asdict(record).items() if value}
+    data.pop("is_here", None)
     for output in data.get("outputs", ()):
         output["text"] = output["text"].splitlines()
+        for name in [key for key in output if not output[key] and key != "text"]:
+            del output[name]
     write_json(_file(folder, record.what), data)
 
 
@@ -130,13 +132,6 @@ class Store:
             }
             for folder in (HERE, KEPT)
         }
-        self._changed: dict[int, list[str]] = {}
-
-    def changed(self, record: Record) -> list[str]:
-        """What has changed since the record, looked up once."""
-        if id(record) not in self._changed:
-            self._changed[id(record)] = record.changed()
-        return self._changed[id(record)]
 
     def names(self) -> set[str]:
         return {what for records in self._of.values() for what in records}
@@ -144,7 +139,7 @@ class Store:
     def here(self, what: str) -> Record | None:
         """The record of this checkout, if nothing has changed since."""
         record = self._of[HERE].get(what)
-        is_current = record and record.is_of_this_machine() and not self.changed(record)
+        is_current = record and record.is_of_this_machine() and not record.changed
         return record if is_current else None
 
     def kept(self, what: str) -> Record | None:
@@ -154,35 +149,27 @@ class Store:
     def elsewhere(self, what: str) -> Record | None:
         """The committed record, if nothing has changed since but the machine."""
         record = self.kept(what)
-        return record if record and not self.changed(record) else None
+        return record if record and not record.changed else None
 
-    def get(self, what: str) -> Record | None:
-        """A record in which nothing has changed, of here if there is one."""
-        return self.here(what) or self.elsewhere(what)
+    def known(self, what: str) -> list[Record]:
+        """What there is, best first: of here, then the committed, changed or not."""
+        return [record for record in (self.here(what), self.kept(what)) if record]
 
     def best(self, what: str) -> Record | None:
         """The record to show, changed or not."""
-        return self.here(what) or self.kept(what)
-
-    def known(self, what: str) -> Iterator[tuple[Record, bool, bool]]:
-        """What there is, best first: the record, whether of here, whether stale."""
-        if here := self.here(what):
-            yield here, True, False
-        if kept := self.kept(what):
-            yield kept, False, bool(self.changed(kept))
-
-    def is_here(self, record: Record) -> bool:
-        return self._of[HERE].get(record.what) is record
+        return next(iter(self.known(what)), None)
 
     def save(self, record: Record) -> None:
         """Note what ran in this checkout."""
+        record.is_here = True
         self._of[HERE][record.what] = record
         _write(HERE, record)
 
     def keep(self, record: Record) -> bool:
         """Renew the committed record, if it says something else; return whether."""
         old = self.kept(record.what)
-        new = _compared(record, old, self.elsewhere(record.what) is not None)
+        new = replace(record, is_here=False)
+        new = _compared(new, old, self.elsewhere(record.what) is not None)
         if new != old:
             self._of[KEPT][record.what] = new
             _write(KEPT, new)
@@ -208,7 +195,7 @@ class Store:
             for record in records.values()
             if name in record.inputs and (folder == KEPT or record.is_of_this_machine())
         ]
-        return [record for record in found if bool(self.changed(record)) == stale]
+        return [record for record in found if bool(record.changed) == stale]
 
 
 def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
@@ -229,7 +216,7 @@ def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
         for n, (block, output) in enumerate(now.items())
     ]
     tools = {k: v for k, v in old.machine.items() if v and not new.machine.get(k)}
-    new = Record(**{**vars(new), "outputs": outputs, "machine": new.machine | tools})
+    new = replace(new, outputs=outputs, machine=new.machine | tools)
     for name in ("compiled", "refused"):
         setattr(new, name, _targets(getattr(old, name), getattr(new, name), old, new))
     says_the_same = all(
@@ -248,36 +235,37 @@ def _timed(old: Record, new: Record) -> Record:
     took, takes = old.detail.get("seconds", 0), new.detail.get("seconds", 0)
     if took < 2 * takes + 10:
         return old
-    return Record(**{**vars(old), "detail": old.detail | {"seconds": takes}})
+    return replace(old, detail=old.detail | {"seconds": takes})
 
 
-def _by_block(outputs: list[dict]) -> dict[tuple[str, int], dict]:
+def _by_block(outputs: list[Result]) -> dict[tuple[str, int], Result]:
     """The outputs by their blocks: equal ones of a page are numbered, as a script's."""
     found = {}
     for output in outputs:
-        code = output.get("code", "")
-        found[code, sum(known == code for known, _ in found)] = output
+        found[output.code, sum(code == output.code for code, _ in found)] = output
     return found
 
 
-def _output(new: dict, old: dict | None, unchanged: bool, same_machine: bool) -> dict:
+def _output(
+    new: Result, old: Result | None, unchanged: bool, same_machine: bool
+) -> Result:
     if old is None:
         return new
-    if new["status"] == "not_run" != old["status"]:
-        return old if unchanged else old | {"stale": True}
-    if old.get("stale"):
+    if new.status == "not_run" != old.status:
+        return old if unchanged else replace(old, stale=True)
+    if old.stale:
         return new
-    if unchanged and stable(old) == stable(new | {"varies": old.get("varies")}):
+    if unchanged and _stable(old) == _stable(replace(new, varies=old.varies)):
         return old
     # The new text: somebody may have typed the old one.
-    varies = old.get("varies") or (unchanged and same_machine)
-    return new | {"varies": True} if varies and new["status"] == old["status"] else new
+    varies = old.varies or (unchanged and same_machine)
+    return replace(new, varies=varies and new.status == old.status)
 
 
-def stable(output: dict) -> tuple:
+def _stable(output: Result) -> tuple[str, str]:
     """What of an output is the same in each run."""
-    text = "" if output.get("varies") else _UNSTABLE.sub("…", output["text"])
-    return output["status"], re.sub(r"\s+|-{3,}", " ", text)
+    text = "" if output.varies else _UNSTABLE.sub("…", output.text)
+    return output.status, re.sub(r"\s+|-{3,}", " ", text)
 
 
 def _targets(old: dict, new: dict, before: Record, now: Record) -> dict:

@@ -42,17 +42,19 @@ def run(path: Path) -> Record:
     """Run a script by sphinx-gallery, and return the record with what it showed."""
     name = relative(path)
     fresh = page.starts_fresh(path)
-    done = process.call(_execute, name, fresh=fresh, file=path)
-    what = f"script:{name}"
+    done = process.call(f"script:{name}", _execute, name, fresh=fresh, file=path)
     if done.error:
-        return done.record(what, "failed", detail={"reason": done.error})
-    outputs, drawn, reason, failed = done.value
-    inputs = pinned(done.inputs, "".join(outputs))
-    kind = "failed" if failed else "not_run" if reason else "ran"
-    detail = {"reason": failed or reason, "figures": drawn}
-    detail = {key: value for key, value in detail.items() if value}
-    shown = [{"status": "ok", "text": text} for text in outputs]
-    return done.record(what, kind, inputs=inputs, outputs=shown, detail=detail)
+        return done.failed(done.error)
+    outputs, drawn, lacks, wrong = done.value
+    if wrong:
+        return done.failed(wrong)
+    record = done.record
+    record.inputs = pinned(record.inputs, "".join(outputs))
+    record.outputs = [page.Result(text=text) for text in outputs]
+    record.detail |= {"figures": drawn} if drawn else {}
+    if lacks:
+        record.kind, record.detail["reason"] = "not_run", lacks
+    return record
 
 
 def _execute(name: str) -> tuple[list[str], dict[str, list[str]], str, str]:
@@ -131,7 +133,7 @@ def _replay(script_blocks, script_vars, gallery_conf, file_conf):
     script_vars |= {"memory_delta": 0.0, "example_globals": {}, "fake_main": sys}
     source = Path(script_vars["src_file"])
     record = store().best(f"script:{relative(source)}")
-    shown = [output["text"] for output in record.outputs] if record else []
+    shown = [output.text for output in record.outputs] if record else []
     if len(shown) != len(script_blocks):  # the script has changed since
         return [""] * len(script_blocks), 0.0
     images = Path(script_vars["target_file"]).parent / "images"

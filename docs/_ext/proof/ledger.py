@@ -1,7 +1,8 @@
 """The ledger: a page and a JSON file with the origin of every block."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from html import escape
 from itertools import groupby
 from operator import itemgetter
@@ -24,21 +25,23 @@ def anchor(docname: str) -> str:
 
 def collect(env) -> dict:
     """The ledger as data: counts by origin, and one row for each block."""
-    blocks = [
-        {
-            "page": docname,
-            "line": claim["line"],
-            "language": claim["language"],
-            "origin": origin.kind or None,
-            "where": origin.where or ("here" if origin.kind in ELSEWHERE else ""),
-            "targets": list(origin.targets),
-            "source": origin.source,
-            "reason": origin.reason,
-        }
-        for docname, claims in tables.claims(env).items()
-        for claim, origin in zip(claims, env.metadata[docname]["origins"], strict=True)
-    ]
+    every = tables.claims(env).items()
+    blocks = [_block(name, claim) for name, claims in every for claim in claims]
     return {"counts": counted(blocks), "blocks": blocks}
+
+
+def _block(docname: str, claim: dict) -> dict:
+    origin = claim["origin"]
+    return {
+        "page": docname,
+        "line": claim["line"],
+        "language": claim["language"],
+        "origin": origin.kind or None,
+        "where": origin.where or ("here" if origin.kind in ELSEWHERE else ""),
+        "targets": list(origin.targets),
+        "source": origin.source,
+        "reason": origin.reason,
+    }
 
 
 def counted(blocks: Iterable[dict]) -> dict[str, int]:
@@ -54,13 +57,11 @@ def _column(row: dict) -> str:
     return "ran on a GPU" if kind == "recorded" else kind
 
 
-def summary(data: dict) -> list[str]:
+def summary(rows: list[dict]) -> list[str]:
     """How many blocks have which origin; for each reason, how many were not run."""
-    counts = (
-        f"{number} {column}" for column, number in data["counts"].items() if number
-    )
-    skipped = [row for row in data["blocks"] if row["origin"] == "not_run"]
-    reasons = Counter(row["reason"] for row in skipped).most_common()
+    counts = (f"{count} {column}" for column, count in counted(rows).items() if count)
+    skipped = [row["reason"] for row in rows if row["origin"] == "not_run"]
+    reasons = Counter(skipped).most_common()
     return [", ".join(counts), *(f"not run: {n}, {reason}" for reason, n in reasons)]
 
 
@@ -68,42 +69,31 @@ def html(app, here: str) -> str:
     """Counts in total and for each page, then every block."""
     data = collect(app.env)
     titles = {name: title.astext() for name, title in app.env.titles.items()}
-    json = "../" * here.count("/") + "ledger.json"
     pages = [(name, list(g)) for name, g in groupby(data["blocks"], itemgetter("page"))]
     body = [_counts("all pages", data["counts"])]
-    body += [
-        _counts(
-            f'<a href="#{anchor(name)}">{escape(titles[name])}</a>',
-            counted(found),
-        )
-        for name, found in pages
-    ]
+    for name, found in pages:
+        to_list = f'<a href="#{anchor(name)}">{escape(titles[name])}</a>'
+        body.append(_counts(to_list, counted(found)))
     parts = [
-        f'<p>The same table for programs: <a href="{json}">ledger.json</a>.</p>',
+        f"<p>The same table for programs: {tables.file_link(here, 'ledger.json')}.</p>",
         tables.table(["page", *COLUMNS], "".join(body), "proof-counts"),
     ]
     for name, found in pages:
-        address = app.builder.get_relative_uri(here, name)
-        parts.append(_blocks(name, found, titles[name], address))
+        link = partial(tables.link, app, here, name)
+        parts.append(_blocks(link, name, found, titles[name]))
     return "\n".join(parts)
-
-
-def of_page(data: dict, docname: str) -> dict:
-    """The part of the ledger that is of one page."""
-    blocks = [row for row in data["blocks"] if row["page"] == docname]
-    return {"counts": counted(blocks), "blocks": blocks}
 
 
 def _counts(title: str, counts: dict) -> str:
     return tables.row((counts[kind] or "–" for kind in COLUMNS), title)
 
 
-def _blocks(name: str, rows: list[dict], title: str, address: str) -> str:
+def _blocks(link: Callable, name: str, rows: list[dict], title: str) -> str:
     columns = ("line", "language", "origin", "where", "targets", "source", "reason")
     lines = []
     for number, row in enumerate(rows):
         kind = row["origin"] or "unproven"
-        place = f'<a href="{address}#block-{number}">{row["line"]}</a>'
+        place = link(str(row["line"]), f"block-{number}")
         targets = ", ".join(row["targets"])
         words = (kind.replace("_", " "), row["where"], targets, row["source"])
         cells = [place, *map(escape, (row["language"], *words, row["reason"]))]
@@ -112,6 +102,6 @@ def _blocks(name: str, rows: list[dict], title: str, address: str) -> str:
         '<details class="proof-blocks">'
         f"<summary>{escape(title)}: {len(rows)} blocks</summary>"
         # Inside, so that a link to it opens the list.
-        f'<p id="{anchor(name)}"><a href="{address}">Open the page</a></p>'
+        f'<p id="{anchor(name)}">{link("Open the page")}</p>'
         f"{tables.table(columns, ''.join(lines))}</details>"
     )

@@ -18,13 +18,12 @@ def notebooks() -> list[Path]:
 def run(path: Path) -> Record:
     """Run all cells; the executed notebook is what this checkout's site shows."""
     name = relative(path)
-    done = process.call(_execute, name, fresh=True, file=path)
+    done = process.call(f"notebook:{name}", _execute, name, fresh=True, file=path)
     text, wrong = done.value or ("", done.error.rstrip().rpartition("\n")[2])
     if wrong:
-        detail = {"reason": blocks.sanitise(wrong)}
-        return done.record(f"notebook:{name}", "failed", detail=detail)
+        return done.failed(blocks.sanitise(wrong))
     write_text(EXECUTED / path.name, text)
-    return done.record(f"notebook:{name}")
+    return done.record
 
 
 def _execute(name: str) -> tuple[str, str]:

@@ -13,7 +13,6 @@ from .digest import NATIVE
 from .evidence import Record, store
 from .machine import toolchain
 
-KINDS = ("ran", "compiled", "fails", "recorded", "stale", "not_run")
 ELSEWHERE = ("ran", "compiled", "fails")  # of these the ledger says where
 
 CHANGED = "its sources have changed since"
@@ -25,7 +24,7 @@ class Origin:
     """Why a block can be believed; `kind` is "" when it cannot.
 
     Attributes:
-        kind: one of KINDS.
+        kind: "ran", "compiled", "fails", "recorded", "stale", or "not_run".
         where: the machine and the date, empty for what ran in this checkout.
         targets: what it was compiled for.
         source: the file that was run or compiled.
@@ -77,31 +76,22 @@ def _nothing(claim: dict) -> Origin:
 
 
 def _run(claim: dict) -> Origin:
-    """A block of a page: `directives.RunBlock` has chosen the result that it shows."""
-    source, shown = claim["source"], claim["shown"]
-    if shown.problem is not None:
-        # An empty reason: another block of the page is to blame, and says so.
-        return Origin("", source=source, reason=shown.problem)
-    if shown.stale:
-        return Origin("stale", shown.where, source=source, reason=CHANGED)
-    if shown.result.status == "not_run":
-        return Origin("not_run", source=source, reason=shown.result.reason)
-    kind = "fails" if shown.result.status == "failed" else "ran"
-    return Origin(kind, shown.where, source=source)
+    """A block of a page: `units.shown` has found its origin, with its result."""
+    return claim["found"]
 
 
 def _record(claim: dict) -> Origin:
     """A script, a notebook or docstrings: one record for the whole file."""
     source = claim["source"]
-    for record, is_here, is_stale in store().known(claim["what"]):
+    for record in store().known(claim["what"]):
         if record.kind == "failed":
             return Origin("", source=source, reason=record.detail["reason"])
         elsewhere = store().elsewhere(claim["what"])
-        if is_here and record.kind == "not_run" and elsewhere:
+        if record.is_here and record.kind == "not_run" and elsewhere:
             continue  # a tool is missing here, and perhaps was not elsewhere
-        kind = "stale" if is_stale else record.kind
-        reason = CHANGED if is_stale else record.detail.get("reason", "")
-        where = "" if is_here or kind == "not_run" else record.where
+        kind = "stale" if record.changed else record.kind
+        reason = CHANGED if record.changed else record.detail.get("reason", "")
+        where = "" if kind == "not_run" else record.where
         return Origin(kind, where, source=source, reason=reason)
     return Origin("", source=source, reason=f"no run of {source} is known")
 
@@ -110,9 +100,8 @@ def _recorded(claim: dict) -> Origin:
     record = store().kept(claim["what"])
     if not record:
         return Origin("not_run", reason="not recorded on a GPU yet")
-    changed = store().changed(record)
-    why = ", ".join(changed[:3])
-    if more := len(changed[3:]):  # `nox -s prove -- --list` names all
+    why = ", ".join(record.changed[:3])
+    if more := len(record.changed[3:]):  # `nox -s prove -- --list` names all
         why += f" and {more} more"
     kind, reason = ("stale", f"changed since: {why}") if why else ("recorded", "")
     return Origin(kind, record.where, source=claim["what"], reason=reason)
@@ -143,9 +132,7 @@ def _read(claim: dict, records: list[Record]) -> Origin:
 
 def _where(records: list[Record]) -> str:
     """Empty if one of the records is of this checkout."""
-    if any(map(store().is_here, records)):
-        return ""
-    return max(records, key=lambda record: record.date).where
+    return max(records, key=lambda record: (record.is_here, record.date)).where
 
 
 def _compiled(claim: dict, records: list[Record]) -> Origin:

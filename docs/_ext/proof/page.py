@@ -46,19 +46,25 @@ class Block:
 
 @dataclass
 class Result:
-    """What a block printed and how it ended.
+    """What a block printed and how it ended, as a record has it.
 
     Attributes:
-        text: standard output and error, in order.
+        code: the digest of the block, "" for what is no block of a page.
         status: "ok", "failed", or "not_run".
+        text: standard output and error, in order.
         reason: why it did not run, or what it ended with.
         line: the line of the block that failed, counted from 1.
+        varies: whether equal runs print something else.
+        stale: whether it is of an earlier record, as the block could not run since.
     """
 
-    text: str = ""
+    code: str = ""
     status: str = "ok"
+    text: str = ""
     reason: str = ""
     line: int | None = None
+    varies: bool = False
+    stale: bool = False
 
 
 def problem(block: Block, result: Result) -> str | None:

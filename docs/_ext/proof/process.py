@@ -16,7 +16,7 @@ import traceback
 import types
 import venv
 from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -30,47 +30,39 @@ from .page import Result
 # is here: a run notes its own imports of that.
 PRELOAD = ["torch", "torch.testing._internal.optests"]
 TIMEOUT = 600  # seconds
+LATE = f"no end after {TIMEOUT} s"
 _TRACE = Path(__file__).parent / "trace"
 
 
 @dataclass
 class Run:
-    """How a run in a process of its own ended, and what it depended on."""
+    """How a run in a process of its own ended, and the record of it."""
 
+    record: Record
     value: object = None
     error: str = ""
-    results: list[Result] = field(default_factory=list)
-    inputs: dict[str, str] = field(default_factory=dict)
-    compiled: dict[str, list[str]] = field(default_factory=dict)
-    refused: dict[str, list[str]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    machine: dict[str, str] = field(default_factory=dict)
-    data: object = None
 
-    def record(self, what: str, kind: str = "ran", **more) -> Record:
-        """The record of this run."""
-        detail = more.pop("detail", {}) | ({"data": self.data} if self.data else {})
-        skipped = self.skipped | more.pop("skipped", {})
-        names = ("inputs", "compiled", "refused", "machine")
-        known = {name: getattr(self, name) for name in names}
-        return Record(what, kind, skipped=skipped, detail=detail, **{**known, **more})
+    def failed(self, reason: str) -> Record:
+        """The record of a run that went wrong."""
+        detail = self.record.detail | {"reason": reason}
+        return replace(self.record, kind="failed", detail=detail)
 
 
 def call(
+    what: str,
     function: Callable,
     *args,
     fresh: bool = False,
-    timeout: float = TIMEOUT,
     where: Path = ROOT,
     file: Path | None = None,
 ) -> Run:
     """Call a function in a fresh process.
 
     Args:
+        what: the name of the record.
         function: any function that pickle finds by name.
         *args: its arguments, which must pickle.
         fresh: whether to start a new Python instead of a fork that has PRELOAD.
-        timeout: seconds until the process and all its children are killed.
         where: the folder in which to call it: the repository, or a page's project,
             which has an environment of its own.
         file: what the function runs, of which comments and prose are inputs too.
@@ -89,14 +81,14 @@ def call(
             process.start()
         sender.close()
         try:
-            run = _wait(process, receiver, timeout)
+            value, error = _wait(process, receiver)
         finally:
             end(process)
             process.join()
             receiver.close()
-        run = noted(run, folder, where, repr(args))
-        run.inputs |= digests([file], text=[relative(file)]) if file else {}
-        return run
+        record = _noted(what, folder, where, f"{value}", repr(args))
+        record.inputs |= digests([file], text=[relative(file)]) if file else {}
+        return Run(record, value, error)
 
 
 def end(*processes: multiprocessing.Process) -> None:
@@ -107,13 +99,13 @@ def end(*processes: multiprocessing.Process) -> None:
         process.kill()  # at its start, it is in no group of its own yet
 
 
-def shell(command: str, variables: dict[str, str], timeout: float = TIMEOUT) -> Run:
+def shell(what: str, command: str, variables: dict[str, str]) -> Run:
     """Run a command, show its output as it comes, and return it as the value."""
     with traced() as (folder, known):
         del known["DIST_EXTRA_CONFIG"]  # it may build several things side by side
         with subprocess.Popen(
             # It ends the command's own children too, which would keep a GPU busy.
-            ["timeout", "--kill-after=5", str(timeout), "bash", "-c", command],
+            ["timeout", "--kill-after=5", str(TIMEOUT), "bash", "-c", command],
             cwd=ROOT,
             env=known | variables,
             stdout=subprocess.PIPE,
@@ -125,11 +117,10 @@ def shell(command: str, variables: dict[str, str], timeout: float = TIMEOUT) -> 
             for line in started.stdout:
                 lines.append(line)
                 print(f"    {line}", end="", flush=True)  # who waits sees where it is
-        status, late = started.returncode, ""
-        if status == 124:
-            late = f", no end after {timeout} s"
+        status, text = started.returncode, "".join(lines)
+        late = f", {LATE}" if status == 124 else ""
         error = f"exit status {status}{late}" if status else ""
-        return noted(Run(value="".join(lines), error=error), folder, code=command)
+        return Run(_noted(what, folder, ROOT, text, command), text, error)
 
 
 @contextlib.contextmanager
@@ -139,27 +130,43 @@ def traced(where: Path = ROOT) -> Iterator[tuple[Path, dict[str, str]]]:
         yield Path(folder), _variables(Path(folder), where)
 
 
-def noted(run: Run, folder: Path, where: Path = ROOT, code: str = "") -> Run:
-    """Complete a run by what its processes wrote into their folder."""
-    run.results = [Result(**json.loads(line)) for line in _lines(folder / "results")]
-    run.compiled, run.refused = compiles.read(folder / "compiles")
+def _noted(what: str, folder: Path, where: Path, said: str, code: str) -> Record:
+    """The record of a run, of what its processes wrote into their folder.
+
+    Args:
+        what: the name of the record.
+        folder: the folder of `traced`.
+        where: the folder in which it ran.
+        said: what it returned, in words.
+        code: what it ran, as far as no file has it.
+    """
+    results = [Result(**json.loads(line)) for line in _lines(folder / "results")]
+    compiled, refused = compiles.read(folder / "compiles")
     if where != ROOT:
         for name in build.compiled_in(where):
-            run.compiled.setdefault(name, [platform.machine()])
+            compiled.setdefault(name, [platform.machine()])
     notes = _lines(folder / "opened")  # which trace/sitecustomize.py wrote
     missed = (note[1:].split("\0") for note in notes if note[0] == "!")
-    run.skipped = {n: why for path, why in missed if (n := relative(path))}
+    skipped = {n: why for path, why in missed if (n := relative(path))}
     tools = {note[1:] for note in notes if note[0] == "?"}
-    run.machine = machine.versions(tools | compiles.programs(folder / "compiles"))
     read, text = _inputs(notes)
-    native = compiles.included(read) | {*run.compiled, *run.refused, *run.skipped}
+    native = compiles.included(read) | {*compiled, *refused, *skipped}
     if any(note[0] in "rt" and build.is_library(note[1:]) for note in notes):
         native |= build.sources_of_operators(code + _texts(read))
     inputs = digests((ROOT / name for name in read | native), text)
-    printed = "\n".join([*(result.text for result in run.results), str(run.value)])
-    run.inputs = pinned(inputs, printed)
-    run.data = read_json(folder / "data.json", None)
-    return run
+    printed = "\n".join([*(result.text for result in results), said])
+    data = read_json(folder / "data.json", None)
+    return Record(
+        what,
+        "ran",
+        machine=machine.versions(tools | compiles.programs(folder / "compiles")),
+        inputs=pinned(inputs, printed),
+        compiled=compiled,
+        refused=refused,
+        skipped=skipped,
+        outputs=results,
+        detail={"data": data} if data else {},
+    )
 
 
 _starting = threading.Lock()  # what follows changes this process, for all threads
@@ -253,17 +260,15 @@ def packages() -> list[str]:
     return [path for path in sys.path if path.endswith("-packages")]
 
 
-def _wait(process, receiver, timeout: float) -> Run:
+def _wait(process, receiver) -> tuple[object, str]:
+    """What the process returned, and why it did not."""
     try:
-        if not receiver.poll(timeout):
-            return Run(error=f"no end after {timeout} s")
-        ok, answer = receiver.recv()
-        return Run(value=answer) if ok else Run(error=answer)
+        return receiver.recv() if receiver.poll(TIMEOUT) else (None, LATE)
     except EOFError:
         process.join()
         code = process.exitcode or 0
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        return Run(error=f"the process ended with {how}")
+        return None, f"the process ended with {how}"
 
 
 def _child(sender, variables, function, args) -> None:
@@ -281,9 +286,9 @@ def _child(sender, variables, function, args) -> None:
     runpy.run_path(str(_TRACE / "sitecustomize.py"))
     compiles.watch(Path(variables["PROOF_COMPILES"]))
     try:
-        answer = (True, function(*args))
+        answer = function(*args), ""
     except BaseException:
-        answer = (False, traceback.format_exc())
+        answer = None, traceback.format_exc()
     sender.send(answer)
 
 

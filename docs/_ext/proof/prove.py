@@ -31,7 +31,8 @@ UNKNOWN = 15  # seconds that a unit takes of which there is no record
 
 def is_proven(unit: Unit, here: bool) -> bool:
     """Whether a record says how the unit ends, as it is now."""
-    record = store().here(unit.what) if here else store().get(unit.what)
+    record = store().here(unit.what)
+    record = record if here or record else store().elsewhere(unit.what)
     return bool(record) and fits(record) and not problem(record)
 
 
@@ -116,6 +117,9 @@ def prove(names: list[str], shard: str, check: bool) -> int:
     known = [unit for unit in every if is_proven(unit, here=True)]
     failed = []
     records = [store().here(unit.what) for unit in known]
+    if not (check or machine.gpus()):  # the library's own compilation is evidence too
+        for record in filter(None, map(store().here, build.records())):
+            store().keep(record)
     if known:
         print(f"{len(known)} of {len(every)} have run in this checkout")
     for record in chain(records, run([unit for unit in every if unit not in known])):
@@ -140,11 +144,11 @@ def disagrees(record: Record) -> str:
         return ""
     if not known:
         return "has no record in docs/evidence: run `nox -s prove`"
-    if why := store().changed(known):
+    if why := known.changed:
         return f"the record is stale ({', '.join(why)}): run `nox -s prove`"
-    before = {output.get("code"): output["status"] for output in known.outputs}
+    before = {output.code: output.status for output in known.outputs}
     for output in record.outputs:
-        ended = {output["status"], before.get(output.get("code"), "no record")}
+        ended = {output.status, before.get(output.code, "no record")}
         if len(ended - {"not_run"}) > 1:
             return f"ended otherwise than in its record: {', '.join(sorted(ended))}"
     return ""
@@ -162,13 +166,6 @@ def gone() -> list[str]:
     return sorted(left - compiled - set(filter(recordings.command, left)))
 
 
-def keep_library() -> None:
-    """The library's own compilation is evidence too."""
-    for name in (*(f"build:{name}" for name in build.sources()), build.SETUP):
-        if record := store().here(name):
-            store().keep(record)
-
-
 def stale(names: list[str]) -> int:
     """Say which committed records are of something that has changed since."""
     every, left = {unit.what for unit in units()}, gone()
@@ -179,7 +176,7 @@ def stale(names: list[str]) -> int:
             print(f"missing {what}")
         elif what in left:
             print(f"gone {what}")
-        elif why := store().changed(known) or ([] if fits(known) else ["its blocks"]):
+        elif why := known.changed or ([] if fits(known) else ["its blocks"]):
             print(f"stale {what}: {', '.join(why)}")
     return 0
 
@@ -231,24 +228,18 @@ def main() -> int:
         if options.list:
             return stale(options.names)
         with _lock():  # until the end of this run
-            return _run_verb(options)
+            build.build_library()
+            if options.verb == "docs":
+                return docs(options.names)
+            if options.verb == "prove":
+                return prove(options.names, options.shard, options.check)
+            return 0
     except build.BuildError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where it was", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def _run_verb(options: argparse.Namespace) -> int:
-    build.build_library(lambda line: print(line, flush=True))
-    if options.verb == "docs":
-        return docs(options.names)
-    if options.verb == "prove":
-        if not (options.check or machine.gpus()):
-            keep_library()
-        return prove(options.names, options.shard, options.check)
-    return 0
 
 
 def _lock() -> IO[str]:

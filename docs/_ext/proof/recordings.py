@@ -24,11 +24,9 @@ class Entry:
     card: str = ""
     plays: str = ""
 
-    def lacks(self, gpus: list[str]) -> str:
-        """What the command needs and these GPUs are not; empty if nothing."""
-        if self.gpus > len(gpus):
-            return f"{self.gpus} GPUs" if self.gpus > 1 else "a GPU"
-        return "" if self.card in gpus[0] else f"an {self.card}"
+    def runs_on(self, gpus: list[str]) -> bool:
+        """Whether these GPUs are enough, and of the right kind."""
+        return len(gpus) >= self.gpus and self.card in gpus[0]
 
 
 @cache

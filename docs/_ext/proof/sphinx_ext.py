@@ -1,5 +1,6 @@
 """The Sphinx extension: claims when a page is read, origins and labels when written."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
@@ -72,12 +73,17 @@ def _line(node) -> int:
 
 def _is_unselected(node) -> bool:
     """Whether myst-nb will show another form of this output, such as HTML."""
-    form = node.parent
-    while form is not None and "mime_type" not in form.attributes:
-        form = form.parent
+    form = next((n for n in _around(node) if "mime_type" in n.attributes), None)
     if form is None or form["mime_type"] != "text/plain":
         return False
     return any(c["mime_type"] != "text/plain" for c in form.parent.children)
+
+
+def _around(node) -> Iterator[nodes.Element]:
+    """The node and all that it stands in, from the inside out."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def _claim(app, node) -> dict:
@@ -88,8 +94,8 @@ def _claim(app, node) -> dict:
     if kind == "script":
         shown = {line.strip() for line in node.astext().splitlines()} - {""}
         is_proven = is_output or shown <= gallery.code_lines(ROOT / source)
-    elif cell := _cell(node):
-        is_output, is_proven = cell["nb_element"] == "cell_code_output", True
+    elif part := _part_of_cell(node):
+        is_output, is_proven = part == "cell_code_output", True
     elif kind == "page":
         path = app.env.doc2path(app.env.docname)
         source = relative(path) or Path(path).name
@@ -97,27 +103,24 @@ def _claim(app, node) -> dict:
     return {"how": how, "source": source, "what": what, "output": is_output}
 
 
-def _cell(node):
-    """The part of a notebook's code cell that holds this block."""
-    while node is not None:
-        if str(node.attributes.get("nb_element")).startswith("cell_code_"):
-            return node
-        node = node.parent
-    return None
+def _part_of_cell(node) -> str:
+    """The part of a notebook's code cell that holds this block; "" on a page."""
+    parts = (str(outer.get("nb_element")) for outer in _around(node))
+    return next((part for part in parts if part.startswith("cell_code_")), "")
 
 
 def resolve_all(app, env) -> list[str]:
     """Find all origins anew; write again the pages on which one has changed."""
     changed, complete = [], app.config.proof_complete
     for docname, claims in tables.claims(env).items():
-        origins = [resolve(claim, complete) for claim in claims]
-        for claim, origin in zip(claims, origins, strict=True):
+        before = [claim.get("origin") for claim in claims]
+        for claim in claims:
+            origin = claim["origin"] = resolve(claim, complete)
             # An empty reason: another block of the page is to blame, and says so.
             if not origin.kind and origin.reason and not claim.get("output"):
                 where = (docname, claim["line"] or None)
                 logger.warning("%s", origin.reason, location=where, type="proof")
-        if origins != env.metadata[docname].get("origins"):
-            env.metadata[docname]["origins"] = origins
+        if before != [claim["origin"] for claim in claims]:
             changed.append(docname)
     env.ledger = [name for name, known in env.metadata.items() if "ledger" in known]
     return changed
@@ -132,17 +135,16 @@ class Labels(SphinxPostTransform):
 
     def run(self, **kwargs) -> None:
         docname = self.env.docname
-        known = self.env.metadata[docname]
+        claims = self.env.metadata[docname]["claims"]
         for node in list(self.document.findall(_is_code)):
-            if (number := node.get("proof")) is None:
+            if "proof" not in node:
                 continue
-            node["classes"].append(
-                f"proof-{known['origins'][number].kind or 'unproven'}"
-            )
+            claim = claims[node["proof"]]
+            node["classes"].append(f"proof-{claim['origin'].kind or 'unproven'}")
             wrapper = _outermost(node)
             place = wrapper.parent.index(wrapper)
-            if not known["claims"][number].get("output"):
-                label = _label(self.app, docname, known["origins"][number])
+            if not claim.get("output"):
+                label = _label(self.app, docname, claim["origin"])
                 wrapper.parent.insert(place + 1, label)
             if gallery.source_of(docname):
                 wrapper.parent.insert(place, nodes.target(ids=node["ids"]))
@@ -173,10 +175,11 @@ def summarise(app, exception) -> None:
         return
     data = ledger.collect(app.env)
     write_json(Path(app.outdir, "ledger.json"), data)
+    rows = data["blocks"]
     if only := app.config.proof_page:
-        data = ledger.of_page(data, only)
+        rows = [row for row in rows if row["page"] == only]
         logger.info("proof: %s", only)
-    for line in ledger.summary(data):
+    for line in ledger.summary(rows):
         logger.info("proof: %s", line)
 
 
@@ -198,4 +201,4 @@ def setup(app):
     app.connect("build-finished", summarise)
     app.add_transform(on_gpu.Section)
     app.add_post_transform(Labels)
-    return {"version": "1", "env_version": 6, "parallel_read_safe": False}
+    return {"env_version": 7, "parallel_read_safe": False}

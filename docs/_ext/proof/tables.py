@@ -1,6 +1,7 @@
 """Tables of what all pages hold: drawn when the last page has been read."""
 
 from collections.abc import Callable, Iterable
+from html import escape
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -27,6 +28,35 @@ def add(app, name: str, html: Callable) -> None:
     app.add_node(place, override=True)
     app.add_directive(name, Place)
     app.connect("doctree-resolved", show)
+
+
+def add_markdown(
+    app,
+    name: str,
+    lines: Callable[[SphinxDirective], Iterable[str]],
+    arguments: int = 0,
+) -> None:
+    """Add a directive with these arguments or more; `lines` makes Markdown of it."""
+
+    class Made(SphinxDirective):
+        required_arguments = arguments
+        optional_arguments = 100
+
+        def run(self) -> list[nodes.Node]:
+            return self.parse_text_to_nodes("\n".join(lines(self)))
+
+    app.add_directive(name, Made)
+
+
+def link(app, here: str, page: str, text: str, place: str = "") -> str:
+    """A link in HTML to a page of the site, at a place of it if there is one."""
+    address = app.builder.get_relative_uri(here, page) + f"#{place}" * bool(place)
+    return f'<a href="{address}">{escape(text)}</a>'
+
+
+def file_link(here: str, name: str) -> str:
+    """A link in HTML to a file that lies beside the pages."""
+    return f'<a href="{"../" * here.count("/")}{name}">{name}</a>'
 
 
 def table(head: Iterable[str], rows: str, kind: str = "", caption: str = "") -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from . import (
 )
 from .evidence import Record, store
 from .files import ROOT, digests, relative
+from .origins import CHANGED, Origin
 from .page import Result
 from .recordings import Entry, manifest
 
@@ -57,32 +58,25 @@ def units() -> list[Unit]:
         Unit(f"page:{page.name(p)}", partial(run_page, p), page.runs_alone(p))
         for p in page.pages()
     ]
+    files = (
+        ("script", gallery.scripts(), gallery.run),
+        ("notebook", notebook.notebooks(), notebook.run),
+        ("doctest", modules_with_examples(), run_docstrings),
+    )
     found += [
-        Unit(f"script:{relative(path)}", partial(gallery.run, path))
-        for path in gallery.scripts()
-    ]
-    found += [
-        Unit(f"notebook:{relative(path)}", partial(notebook.run, path))
-        for path in notebook.notebooks()
-    ]
-    found += [
-        Unit(f"doctest:{relative(path)}", partial(run_docstrings, path))
-        for path in modules_with_examples()
+        Unit(f"{kind}:{relative(path)}", partial(run, path))
+        for kind, paths, run in files
+        for path in paths
     ]
     found += [
         Unit(what, partial(build.compile_kernel, *job))
         for what, job in build.kernels().items()
     ]
-    return found + recordings()
-
-
-def recordings() -> list[Unit]:
-    """The commands that the GPUs of this machine can run."""
     gpus = machine.gpus()
-    return [
+    return found + [
         Unit(f"gpu:{name}", partial(run_command, name, entry), alone=True)
         for name, entry in manifest().items()
-        if not entry.lacks(gpus)
+        if entry.runs_on(gpus)
     ]
 
 
@@ -101,108 +95,87 @@ def problem(record: Record) -> str:
     kind, _, name = record.what.partition(":")
     if kind != "page":
         return ""
-    path = page.DOCS / f"{name}.md"
-    pairs = zip(page.parse(path), map(result, record.outputs), strict=False)
+    pairs = zip(page.parse(page.DOCS / f"{name}.md"), record.outputs, strict=False)
     found = ((block, page.problem(block, result)) for block, result in pairs)
     return "\n".join(f"line {block.line}: {said}" for block, said in found if said)
-
-
-def result(output: dict) -> Result:
-    """The result of a page's block, of what its record has."""
-    names = Result.__dataclass_fields__
-    return Result(**{name: output[name] for name in names if name in output})
 
 
 def run_page(path: Path) -> Record:
     """Run the blocks of a page, in order, in one process and one namespace."""
     parsed, name, step = page.parse(path), page.name(path), page.project(path)
     run = process.call(
+        f"page:{name}",
         blocks.run_blocks,
         name,
         parsed,
         fresh=page.starts_fresh(path),
         where=projects.write(name, step) if step else ROOT,
     )
-    ended = run.results
+    record, ended = run.record, run.record.outputs
     if run.error and len(ended) < len(parsed):
         ended.append(Result(status="failed", reason=run.error))
     while len(ended) < len(parsed):
         ended.append(Result(status="not_run", reason="an earlier block failed"))
-    skipped = {
-        name: result.reason
-        for block, result in zip(parsed, ended, strict=True)
-        if result.status == "not_run"
-        for name in compiles.native_files(re.findall(r"[\w./+-]+", block.code))
-    }
-    inputs = run.inputs | digests(ROOT / name for name in skipped)
-    inputs |= projects.inputs(step) if step else {}
-    outputs = [
-        {"code": page.digest(path, block), **_without_defaults(result)}
-        for block, result in zip(parsed, ended, strict=True)
-    ]
-    return run.record(f"page:{name}", inputs=inputs, outputs=outputs, skipped=skipped)
+    for block, result in zip(parsed, ended, strict=True):
+        result.code = page.digest(path, block)
+        if result.status == "not_run":
+            words = re.findall(r"[\w./+-]+", block.code)
+            named = dict.fromkeys(compiles.native_files(words), result.reason)
+            record.skipped |= named
+            record.inputs |= digests(ROOT / name for name in named)
+    record.inputs |= projects.inputs(step) if step else {}
+    return record
 
 
-def _without_defaults(result: Result) -> dict:
-    given = {k: v for k, v in asdict(result).items() if v not in ("", None)}
-    return {"status": result.status, "text": "", **given}
+def result(output: Result) -> Result:
+    """The same: `conftest.py` calls it, and recordings of a GPU have read that."""
+    return output
 
 
 def is_of(record: Record, path: Path) -> bool:
     """Whether a record is of the blocks that a page has now."""
     codes = [page.digest(path, block) for block in page.parse(path)]
-    return [output["code"] for output in record.outputs] == codes
+    return [output.code for output in record.outputs] == codes
 
 
 @dataclass
 class Shown:
-    """What a page shows of a block: its result, and where that is from.
+    """What a page shows of a block: what it printed, and where that is from."""
 
-    Attributes:
-        result: what the block printed and how it ended.
-        where: the machine and the date, empty for a run in this checkout.
-        stale: whether something that the result depends on has changed since.
-        problem: what is wrong with it, empty if another block of the page is to blame.
-    """
-
-    result: Result = field(default_factory=lambda: Result(status="not_run"))
-    where: str = ""
-    stale: bool = False
-    problem: str | None = None
+    result: Result
+    origin: Origin
 
 
 def shown(path: Path) -> list[Shown]:
     """The best that the store has for each block: of here, of elsewhere, or stale."""
-    parsed = page.parse(path)
-    name = page.name(path)
+    parsed, name, source = page.parse(path), page.name(path), relative(path)
     why = f"the page has not run since its last edit: `nox -s page -- {name}`"
-    unknown = Shown(problem=why)
+    unknown = Shown(Result(status="not_run"), Origin("", source=source, reason=why))
     found = [unknown] * len(parsed)
     # A block may print what an earlier one says, so a record of all blocks comes first.
     known = store().known(f"page:{name}")
-    known = sorted(known, key=lambda found: not is_of(found[0], path))
-    for record, is_here, is_stale in known:
-        outputs = _outputs(record, path)
-        ended = [output and result(output) for output in outputs]
-        wrong = [r and page.problem(b, r) for b, r in zip(parsed, ended, strict=True)]
-        for number, (output, known) in enumerate(zip(outputs, ended, strict=True)):
+    for record in sorted(known, key=lambda record: not is_of(record, path)):
+        outputs, is_whole = record.outputs, is_of(record, path)
+        if not is_whole:
+            of = {output.code: output for output in outputs}
+            outputs = [of.get(page.digest(path, block)) for block in parsed]
+        wrong = [r and page.problem(b, r) for b, r in zip(parsed, outputs, strict=True)]
+        for number, result in enumerate(outputs):
             had = found[number].result.status
-            if known and (found[number] is unknown or had == "not_run" != known.status):
-                found[number] = Shown(
-                    known,
-                    "" if is_here else record.where,
-                    is_stale or output.get("stale", False) or not is_of(record, path),
-                    wrong[number] or ("" if any(wrong) else None),
-                )
+            if result and (
+                found[number] is unknown or had == "not_run" != result.status
+            ):
+                if any(wrong):  # where it is another block's fault, that one says so
+                    origin = Origin("", reason=wrong[number] or "")
+                elif result.stale or record.changed or not is_whole:
+                    origin = Origin("stale", record.where, reason=CHANGED)
+                elif result.status == "not_run":
+                    origin = Origin("not_run", reason=result.reason)
+                else:
+                    kind = "fails" if result.status == "failed" else "ran"
+                    origin = Origin(kind, record.where)
+                found[number] = Shown(result, replace(origin, source=source))
     return found
-
-
-def _outputs(record: Record, path: Path) -> list[dict | None]:
-    """The recorded outputs of the blocks that a page has now."""
-    if is_of(record, path):
-        return record.outputs
-    known = {output["code"]: output for output in record.outputs}
-    return [known.get(page.digest(path, block)) for block in page.parse(path)]
 
 
 def modules_with_examples() -> list[Path]:
@@ -216,30 +189,25 @@ def run_docstrings(path: Path) -> Record:
     name = relative(path)
     module = ".".join(Path(name).relative_to("src").with_suffix("").parts)
     module = module.removesuffix(".__init__")
-    run = process.call(blocks.run_doctest, module, file=path)
-    if wrong := run.error or run.value:
-        return run.record(f"doctest:{name}", "failed", detail={"reason": wrong})
-    return run.record(f"doctest:{name}")
+    run = process.call(f"doctest:{name}", blocks.run_doctest, module, file=path)
+    wrong = run.error or run.value
+    return run.failed(wrong) if wrong else run.record
 
 
 def run_command(name: str, entry: Entry) -> Record:
     """Run a command of docs/recordings.toml on the GPUs that it asks for."""
-    here = machine.gpus()
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(entry.gpus)))}
-    run = process.shell(entry.command, visible if len(here) > entry.gpus else {})
-    device = here[0] if entry.gpus == 1 else f"{entry.gpus} x {here[0]}"
-    text = blocks.sanitise(_LOGS.sub("", run.value))
-    figures = run.data.get("figures", ()) if isinstance(run.data, dict) else ()
-    for figure in figures:
+    here, first = machine.gpus(), range(entry.gpus)
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, first))}
+    visible = visible if len(here) > entry.gpus else {}
+    run = process.shell(f"gpu:{name}", entry.command, visible)
+    record = run.record
+    data = record.detail.get("data")
+    for figure in data.get("figures", ()) if isinstance(data, dict) else ():
         figure["svg"] = figure["svg"].splitlines()
-    detail = {"command": entry.command, "device": device}
-    detail |= {"reason": run.error} if run.error else {}
+    device = here[0] if entry.gpus == 1 else f"{entry.gpus} x {here[0]}"
+    record.detail = {"command": entry.command, "device": device} | record.detail
     # bash is not traced: the script that it runs is a word of the command.
     named = digests(ROOT / word for word in blocks._words(entry.command))
-    return run.record(
-        f"gpu:{name}",
-        "failed" if run.error else "ran",
-        inputs=named | run.inputs,
-        outputs=[{"status": "ok", "text": text}],
-        detail=detail,
-    )
+    record.inputs = named | record.inputs
+    record.outputs = [Result(text=blocks.sanitise(_LOGS.sub("", run.value)))]
+    return run.failed(run.error) if run.error else record

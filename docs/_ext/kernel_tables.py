@@ -1,15 +1,27 @@
-"""``support-matrix``: which operator takes which dtype where, as tests saw it."""
+"""Tables of the library's kernels: what compilers made of them, which dtypes they take.
+
+``code-objects`` shows one source for every target, ``support-matrix`` which operator
+takes which dtype on which device, as the tests saw it.
+"""
 
 import re
+from collections.abc import Iterator
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from code_objects import read_figures
 from proof import tables
 from proof.evidence import store
 from proof.origins import resolve
 
+FIGURES = {
+    "Registers": "registers",
+    "Spilled bytes": "spill_bytes",
+    "Shared bytes": "shared_bytes",
+    "Shuffles": "shuffles",
+    "Barriers": "barriers",
+    "16-byte loads": "wide_loads",
+}
 RECORDING = "gpu:support"
 DTYPES = {
     "float16": "fp16",
@@ -24,6 +36,40 @@ DTYPES = {
 CXX_TYPES = {"Half": "float16", "BFloat16": "bfloat16", "float": "float32"}
 CXX_TYPES |= {"double": "float64"}
 DEVICES = {"cpu": "CPU", "cuda": "CUDA", "hip": "HIP", "meta": "meta"}
+
+
+def code_objects(directive: SphinxDirective) -> Iterator[str]:
+    """A table of the figures that the engine read out of the code of one source.
+
+    One row a target; a cell is the range over the kernels of the source file, which
+    are the instantiations of its templates.
+    """
+    directive.env.note_reread()
+    source = directive.arguments[0]
+    found = [figures for figures in read_figures() if figures["source"] == source]
+    if found:
+        head = ["Target", "Compiler", "Warp", "Kernels", *FIGURES]
+        for cells in (head, ["---"] * len(head), *map(_target, found)):
+            yield f"|{'|'.join(cells)}|"
+    else:
+        yield from (":::{warning}", "Nobody has compiled this source for a GPU.", ":::")
+
+
+def _target(figures: dict) -> list[str]:
+    """One target: the range of each figure over its kernels."""
+    kernels = figures["kernels"]
+    cells = [figures["target"], figures["compiler"], figures["wave_size"], len(kernels)]
+    for key in FIGURES.values():
+        low, high = (pick(kernel[key] for kernel in kernels) for pick in (min, max))
+        cells.append(low if low == high else f"{low}–{high}")
+    return [str(cell) for cell in cells]
+
+
+def read_figures() -> list[dict]:
+    """What the store has of each kernel source and target, stale or not."""
+    names = sorted(what for what in store().names() if what.startswith("compile:"))
+    found = filter(None, map(store().best, names))
+    return [record.detail["figures"] for record in found if record.detail]
 
 
 class SupportMatrix(SphinxDirective):
@@ -118,4 +164,4 @@ def origins(gpu_here: bool) -> str:
 def setup(app):
     app.add_css_file("support.css")
     app.add_directive("support-matrix", SupportMatrix)
-    return {"version": "1", "parallel_read_safe": True}
+    tables.add_markdown(app, "code-objects", code_objects, arguments=1)
