@@ -177,7 +177,7 @@ class PageFile(pytest.File):
                 record = units.run_page(self.path)
                 if not units.problem(record):
                     store().save(record)
-            self.results = [*map(units.result, record.outputs)]
+            self.results = record.outputs
         return self.results[number]
 
 

@@ -127,11 +127,6 @@ def run_page(path: Path) -> Record:
     return record
 
 
-def result(output: Result) -> Result:
-    """The same: `conftest.py` calls it, and recordings of a GPU have read that."""
-    return output
-
-
 def is_of(record: Record, path: Path) -> bool:
     """Whether a record is of the blocks that a page has now."""
     codes = [page.digest(path, block) for block in page.parse(path)]
