@@ -122,7 +122,7 @@ def test_json_holds_what_the_lines_say(module, capsys, monkeypatch):
     said = json.loads(capsys.readouterr().out)
     [wrong, *_] = [each for each in said["results"] if each["verdict"] == "WRONG"]
     assert (wrong["sample"], wrong["check"]) == (0, "strides")
-    assert wrong["page"] == "docs/explain/strides.md of Opbook"
+    assert wrong["page"] == "explain/strides of Opbook"
 
 
 def test_github_shows_a_finding_as_an_annotation(module, capsys):

@@ -52,9 +52,9 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _page(path: str) -> str:
-    """Where a page of the book is: on the site of OPBOOK_SITE, or in a clone."""
+    """Where a page of the book is: on the site of OPBOOK_SITE, or in any copy of it."""
     site = os.environ.get("OPBOOK_SITE")
-    return f"{site}/{path}.html" if site else f"docs/{path}.md of Opbook"
+    return f"{site}/{path}.html" if site else f"{path} of Opbook"
 
 
 def named(path: str) -> Any:
