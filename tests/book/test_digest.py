@@ -155,6 +155,8 @@ def test_a_folder_counts_by_the_names_of_its_sources(repository):
     known = files.sha256(".")
     edit(repository / "a.h", "int b;\n")
     (repository / "__pycache__").mkdir()
+    (repository / "moved" / "__pycache__").mkdir(parents=True)  # what git leaves behind
+    (repository / "moved" / "__pycache__" / "a.pyc").touch()
     assert files.sha256(".") == known
     (repository / "b.h").touch()
     assert files.sha256(".") != known

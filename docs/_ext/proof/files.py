@@ -101,12 +101,18 @@ def sha256(path: str | Path, meaning: bool = False) -> str:
     path = Path(ROOT, path)
     try:
         if path.is_dir():
-            names = sorted(p.name for p in path.iterdir() if relative(p))
+            names = sorted(p.name for p in path.iterdir() if _has_source(p))
             return digest.of_bytes("\n".join(names).encode())
         status = path.stat()
         return _digest(str(path), status.st_mtime_ns, status.st_size, meaning)
     except OSError:
         return ""
+
+
+def _has_source(path: Path) -> bool:
+    """Whether a path is a source, or a folder with one: git keeps no other."""
+    inside = path.rglob("*") if path.is_dir() else [path]
+    return bool(relative(path)) and any(p.is_file() and relative(p) for p in inside)
 
 
 @cache
