@@ -253,6 +253,11 @@ def test_no_page_is_wider_than_a_phone(visit):
     assert not {n: wide for n, wide in visit["wide"].items() if wide > PHONE["width"]}
 
 
+def test_no_row_stands_outside_its_table():
+    pages = {name: (HTML / name).read_text(encoding="utf-8") for name in PAGES}
+    assert not [name for name, text in pages.items() if "<p>| " in text]
+
+
 def test_a_table_of_few_columns_fits_a_phone(visit):
     assert not {name: tables for name, tables in visit["scrolled"].items() if tables}
 
