@@ -170,7 +170,7 @@ def write(folder: Path, texts: Texts, name: str, kind: str, made: str) -> None:
     print(f"{mine} still computes what {starters} of the starter does.")
     print("Write your formula here:", *places, sep="\n")
     print(f"Describe it in words in {', '.join(words)}.")
-    print("For other arguments or results, see Opbook's page 'Change the arguments'.")
+    print("Other arguments or results: see the page 'Change the arguments'.")
 
 
 def create(folder: Path, package: str, name: str, kind: str, options: set[str]) -> None:

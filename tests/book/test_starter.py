@@ -461,7 +461,7 @@ for dims in (1, 3):
 @one_of_each_compiler
 def test_triton_compiles_the_kernel_that_writes_to_an_argument(target):
     pytest.importorskip("triton")
-    places = ("triton_inplace/src/starter", "triton/src")
+    places = ("triton_inplace/src/starter", "triton_elementwise/src")
     folders = [*(STARTER / place for place in places), ROOT / "src"]
     paths = {"PYTHONPATH": os.pathsep.join(map(str, folders))}
     run("-c", COMPILE_TRITON, target, folder=ROOT, **paths)

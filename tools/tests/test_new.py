@@ -86,7 +86,12 @@ def test_the_wheel_has_what_is_borrowed_and_nothing_that_was_made(wheel):
     ).read_bytes()
     starter = {name for name in files(copies / "starter") if "__pycache__" not in name}
     assert starter == files(copies / "starter")
-    assert {"new.py", "cpp/setup.py", "rows/csrc/rows.h", "triton/LICENSE"} < starter
+    assert {
+        "new.py",
+        "cpp/setup.py",
+        "rows/csrc/rows.h",
+        "triton_elementwise/LICENSE",
+    } < starter
 
 
 def test_the_sdist_makes_the_same_wheel(wheel, wheel_of_sdist):
