@@ -177,7 +177,7 @@ def test_a_notebook_runs_and_its_errors_are_those_of_the_page(site, name):
 
 
 def test_a_page_that_is_gone_or_runs_nothing_any_more_loses_its_notebook(tmp_path):
-    ran = {"how": "run", "block": None, "shown": SimpleNamespace(result=None)}
+    ran = {"how": "run", "block": None, "result": None}
     metadata = defaultdict(dict, runs={"claims": [ran]})
     metadata["shows"] = {"claims": [{"how": "file"}]}
     env = SimpleNamespace(metadata=metadata)
