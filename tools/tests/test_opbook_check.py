@@ -139,6 +139,16 @@ def test_a_generator_among_the_arguments_is_drawn_from():
     assert "another one" in found(draws_from_another, pair, names=quick)["random"]
 
 
+def test_an_operator_that_refuses_gradients_frees_its_memory():
+    def doubled(x):
+        if x.requires_grad:
+            raise NotImplementedError("no gradient")
+        return 2 * x
+
+    verdicts = {name: said for name, said, _ in check.results(doubled, (X,))}
+    assert verdicts["freed memory"] == "ok"
+
+
 def test_eight_bits_are_no_numbers_to_calculate_with():
     assert found(lambda x: x.float() * 2, (X.to(torch.float8_e4m3fn),)) == {}
 
