@@ -16,10 +16,16 @@ import silu
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LANGUAGES = {  # and what has to be installed beside PyTorch
-    "cuda": {"torch": "", "nvrtc": "", "gluon": "triton", "helion": "helion"},
-    "cpu": {"torch": "", "helion": "helion"},
-}[DEVICE]
+NEEDED = {  # to be installed beside PyTorch
+    "torch": "",
+    "nvrtc": "",
+    "gluon": "triton",
+    "helion": "helion",
+    "tilelang": "tilelang",
+    "cute": "cutlass",
+    "cutile": "cuda.tile",
+}
+LANGUAGES = NEEDED if DEVICE == "cuda" else ("torch", "helion")
 CALLS = 200
 
 
@@ -71,9 +77,15 @@ def measure(language):
     print(json.dumps({"first": first * 1e3, "call": sorted(rounds)[3] / CALLS * 1e6}))
 
 
-def row(language, needed, environment):
+def installed(module):
+    """Whether the module can be imported; a part of a package needs the package."""
+    package = module.partition(".")[0]
+    return find_spec(package) is not None and find_spec(module) is not None
+
+
+def row(language, environment):
     """One line of the table: two processes, of which the second finds the caches."""
-    if needed and find_spec(needed) is None:
+    if (needed := NEEDED[language]) and not installed(needed):
         return f"{language:9}  {needed} is not installed"
     command = [sys.executable, __file__, language]
     answers = []
@@ -94,14 +106,18 @@ def row(language, needed, environment):
 def main():
     """Print the table."""
     print("language   first call ms  next process ms  a call us")
-    for language, needed in LANGUAGES.items():
+    for language in LANGUAGES:
         with tempfile.TemporaryDirectory() as caches:
             environment = os.environ | {
                 "TRITON_CACHE_DIR": f"{caches}/triton",
                 "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
                 "HELION_CACHE_DIR": f"{caches}/helion",
+                "TILELANG_CACHE_DIR": f"{caches}/tilelang",
+                "CUTE_DSL_CACHE_DIR": f"{caches}/cute",
             }
-            print(row(language, needed, environment), flush=True)
+            if language == "cutile":  # its compiler would use what an older CUDA has
+                environment.pop("CUDA_HOME", None)
+            print(row(language, environment), flush=True)
 
 
 if __name__ == "__main__":

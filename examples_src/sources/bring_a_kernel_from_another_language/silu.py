@@ -19,6 +19,8 @@ def _kernels(x: Tensor) -> ModuleType:
         raise TypeError(f"languages::silu: x must be float32, got {x.dtype}")
     if x.device.type not in LANGUAGE:
         raise RuntimeError(f"languages::silu: no kernel for {x.device.type}")
+    if x.numel() > 2**31 - 1:  # most languages count in 32 bits
+        raise ValueError(f"languages::silu: {x.numel()} elements are too many")
     return importlib.import_module(f"in_{LANGUAGE[x.device.type]}")
 
 
