@@ -30,6 +30,8 @@ FOLDERS = {
     ("rows", True): "triton_rows",
     ("inplace", True): "triton_inplace",
 }
+# Headers of the first folder that not every kind needs.
+HEADERS = {"elementwise.h": {"elementwise"}, "vectors.h": {"elementwise", "inplace"}}
 COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
 NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
 RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
@@ -87,10 +89,12 @@ def template(kind: str, is_triton: bool) -> tuple[Texts, Texts]:
     """Return the files of an operator as they are here, and those of its project."""
     operator, readme = KINDS[kind], Path("README.md")
     shared = read(HERE / FOLDERS["elementwise", is_triton])
-    own = {path: text for path, text in shared.items() if "swiglu" in path.name}
-    shared = {path: text for path, text in shared.items() if path not in own}
+    swiglu = {path: text for path, text in shared.items() if "swiglu" in path.name}
+    headers = {path: text for path, text in shared.items() if path.name in HEADERS}
+    shared = {p: text for p, text in shared.items() if p not in swiglu | headers}
+    own = swiglu if kind == "elementwise" else read(HERE / FOLDERS[kind, is_triton])
+    own |= {path: headers[path] for path in headers if kind in HEADERS[path.name]}
     if kind != "elementwise":
-        own = read(HERE / FOLDERS[kind, is_triton])
         parts = sections(shared[readme]) | sections(own.pop(readme))
         shared[readme] = "\n## ".join(parts.values()).replace("swiglu", operator)
     own = {path: without_marks(path, text) for path, text in own.items()}

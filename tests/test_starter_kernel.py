@@ -16,18 +16,24 @@ namespace starter {
 template <typename T>
 const char* launch_plain(const T* gate, const T* up, int64_t columns, int64_t stride,
                          T* output, int64_t count, void* stream) {
-  return launch_swiglu<T>({gate, columns, stride}, {up, columns, stride}, output, count,
-                          INFINITY, stream);
+  return launch_elements(swiglu_args<T>{{gate, columns, stride},
+                                        {up, columns, stride},
+                                        output, count, INFINITY}, stream);
 }
 template <typename T>
 const char* launch_plain_backward(const T* grad, const T* gate, const T* up,
                                   T* grad_gate, T* grad_up, int64_t count,
                                   void* stream) {
-  return launch_swiglu_backward<T>({grad, 1, 1}, {gate, 1, 1}, {up, 1, 1}, grad_gate,
-                                   grad_up, count, INFINITY, stream);
+  return launch_elements(swiglu_backward_args<T>{{grad, 1, 1}, {gate, 1, 1}, {up, 1, 1},
+                                                 grad_gate, grad_up, count, INFINITY},
+                         stream);
 }
-STARTER_INSTANTIATE(launch_plain)
-STARTER_INSTANTIATE(launch_plain_backward)
+#define PLAIN(T)                                         \\
+  template decltype(launch_plain<T>) launch_plain<T>;    \\
+  template decltype(launch_plain_backward<T>) launch_plain_backward<T>;
+PLAIN(c10::BFloat16)
+PLAIN(float)
+PLAIN(double)
 }  // namespace starter
 """
 ROWS = """

@@ -53,12 +53,13 @@ def test_a_step_keeps_no_code_of_a_later_one(step):
     assert "\n\n\n\n" not in text
 
 
-def test_the_gpu_page_changes_the_files_of_the_operator_alone():
+def test_the_gpu_page_changes_the_operator_and_adds_one_shared_header():
     now, before = projects.state(6), projects.state(5)
     changed = {
         name for name in now if now[name].text != getattr(before.get(name), "text", "")
     }
-    assert changed == {"csrc/swiglu.h", "csrc/swiglu.cu", "csrc/swiglu_op.cpp"}
+    of_the_operator = {"csrc/swiglu.h", "csrc/swiglu.cu", "csrc/swiglu_op.cpp"}
+    assert changed == {"csrc/elementwise.h", *of_the_operator}
 
 
 def test_a_changed_file_shows_its_new_lines_first():

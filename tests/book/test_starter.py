@@ -118,8 +118,8 @@ def files(folder: Path) -> list[Path]:
 
 # Files, lines, and lines of the longest file.
 SIZES = {
-    ("elementwise", False): (17, 955, 160),
-    ("rows", False): (18, 1270, 210),
+    ("elementwise", False): (18, 970, 160),
+    ("rows", False): (18, 1180, 210),
     ("inplace", False): (18, 1035, 210),
     ("elementwise", True): (9, 480, 215),
     ("rows", True): (9, 565, 260),
@@ -127,8 +127,8 @@ SIZES = {
 }
 # Files and lines of a further operator of a kind that the project has already.
 FURTHER = {
-    ("elementwise", False): (5, 490),
-    ("rows", False): (5, 643),
+    ("elementwise", False): (5, 450),
+    ("rows", False): (5, 560),
     ("inplace", False): (5, 450),
     ("elementwise", True): (2, 370),
     ("rows", True): (2, 450),
@@ -476,7 +476,7 @@ def compiled(source: Path, target: str, folder: Path, loads: int) -> None:
     assert len(code.kernels) == 16  # 2 kernels, 4 types, vectors and single elements
     for kernel in code.kernels:
         assert kernel.spill_bytes == 0, kernel
-        if re.search("<(8|4), (Half|BFloat16|float)>", kernel.name):
+        if re.search("<(8|4), ", kernel.name):
             assert kernel.wide_loads == loads + ("backward" in kernel.name), kernel
 
 

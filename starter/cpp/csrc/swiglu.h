@@ -1,6 +1,7 @@
-// swiglu: SiLU(gate) * up, its gradients, and the GPU kernels that compute them.
+// swiglu: SiLU(gate) * up and its gradients, for CPUs and GPUs.
 #pragma once
 
+#include "elementwise.h"  // [gpu/]
 #include "vectors.h"
 
 namespace starter {
@@ -31,48 +32,51 @@ STARTER_HOST_DEVICE void swiglu_gradients(T grad, T gate, T up, compute_t<T> lim
 }  // [/backward]
 // [/math]
 
-// [gpu] The GPU launchers, for `count` > 0 elements of device memory and a CUDA or HIP
-// stream. Outputs are aligned, as all that PyTorch allocates; a gradient that nobody
-// needs is null. They return null, or why the launch failed.
+// [args] What a kernel reads and writes: `count` elements. The outputs are contiguous
+// and aligned, as all that PyTorch allocates.
 template <typename T>
-const char* launch_swiglu(View<T> gate, View<T> up, T* output, int64_t count,
-                          double limit, void* stream);
-template <typename T>  // [backward]
-const char* launch_swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate,
-                                   T* grad_up, int64_t count, double limit,
-                                   void* stream);  // [/backward]
+struct swiglu_args {
+  View<T> gate, up;
+  T* output;
+  int64_t count;
+  compute_t<T> limit;
+#if defined(STARTER_GPU)  // [gpu]
+  using Element = T;
+  bool is_aligned() const { return are_aligned(gate, up); }
 
-#if defined(STARTER_GPU)
-// [kernels] a thread computes N neighbouring elements, or those that are left
-template <int N, typename T>
-__global__ void swiglu_kernel(View<T> gate, View<T> up, T* output, int64_t count,
-                              compute_t<T> limit) {
-  const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
-  if (first >= count) return;
-  const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
-  Vector<T, N> result;
-  for (int i = 0; i < N; ++i) {
-    result.data[i] = swiglu_value(g.data[i], u.data[i], limit);
+  template <int N>
+  __device__ void compute(int64_t first) const {
+    const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
+    Vector<T, N> result;
+    for (int i = 0; i < N; ++i)
+      result.data[i] = swiglu_value(g.data[i], u.data[i], limit);
+    store(output, first, count, result);
   }
-  store(output, first, count, result);
-}
-
-template <int N, typename T>  // [backward]
-__global__ void swiglu_backward_kernel(View<T> grad, View<T> gate, View<T> up,
-                                       T* grad_gate, T* grad_up, int64_t count,
-                                       compute_t<T> limit) {
-  const int64_t first = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) * N;
-  if (first >= count) return;
-  const auto d = load<N>(grad, first, count);
-  const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
-  Vector<T, N> dg, du;
-  for (int i = 0; i < N; ++i) {
-    swiglu_gradients(d.data[i], g.data[i], u.data[i], limit, dg.data[i], du.data[i]);
-  }
-  if (grad_gate) store(grad_gate, first, count, dg);
-  if (grad_up) store(grad_up, first, count, du);
-}  // [/backward]
-// [/kernels]
 #endif  // [/gpu]
+};
+// [/args]
+
+template <typename T>  // [backward]
+struct swiglu_backward_args {
+  View<T> grad, gate, up;
+  T *grad_gate, *grad_up;  // null if nobody needs it
+  int64_t count;
+  compute_t<T> limit;
+#if defined(STARTER_GPU)  // [gpu]
+  using Element = T;
+  bool is_aligned() const { return are_aligned(grad, gate, up); }
+
+  template <int N>
+  __device__ void compute(int64_t first) const {
+    const auto d = load<N>(grad, first, count);
+    const auto g = load<N>(gate, first, count), u = load<N>(up, first, count);
+    Vector<T, N> dg, du;
+    for (int i = 0; i < N; ++i)
+      swiglu_gradients(d.data[i], g.data[i], u.data[i], limit, dg.data[i], du.data[i]);
+    if (grad_gate) store(grad_gate, first, count, dg);
+    if (grad_up) store(grad_up, first, count, du);
+  }
+#endif  // [/gpu]
+};  // [/backward]
 
 }  // namespace starter

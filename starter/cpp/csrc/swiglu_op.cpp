@@ -16,26 +16,25 @@ struct Cpu {
   explicit Cpu(const Tensor&) {}
 
   template <typename T>
-  void swiglu(View<T> gate, View<T> up, T* output, int64_t count, double limit) const {
+  void operator()(const swiglu_args<T>& args) const {
     const auto compute = [=](int64_t i, int64_t n, const T* g, const T* u) {
       for (int64_t j = 0; j < n; ++j)
-        output[i + j] = swiglu_value<T>(g[j], u[j], limit);
+        args.output[i + j] = swiglu_value(g[j], u[j], args.limit);
     };
-    for_each(count, compute, gate, up);
+    for_each(args.count, compute, args.gate, args.up);
   }
 
   template <typename T>  // [backward]
-  void swiglu_backward(View<T> grad, View<T> gate, View<T> up, T* grad_gate, T* grad_up,
-                       int64_t count, double limit) const {
+  void operator()(const swiglu_backward_args<T>& args) const {
     const auto compute = [=](int64_t i, int64_t n, const T* d, const T* g, const T* u) {
       for (int64_t j = 0; j < n; ++j) {
         T dg, du;
-        swiglu_gradients<T>(d[j], g[j], u[j], limit, dg, du);
-        if (grad_gate) grad_gate[i + j] = dg;
-        if (grad_up) grad_up[i + j] = du;
+        swiglu_gradients(d[j], g[j], u[j], args.limit, dg, du);
+        if (args.grad_gate) args.grad_gate[i + j] = dg;
+        if (args.grad_up) args.grad_up[i + j] = du;
       }
     };
-    for_each(count, compute, grad, gate, up);
+    for_each(args.count, compute, args.grad, args.gate, args.up);
   }  // [/backward]
 };
 
@@ -43,15 +42,10 @@ struct Cpu {
 struct Gpu : GpuOf {
   using GpuOf::GpuOf;
 
-  template <typename... Args>
-  void swiglu(Args... args) const {
-    check_launch(kName, launch_swiglu(args..., stream));
+  template <typename Args>
+  void operator()(const Args& args) const {
+    check_launch(kName, launch_elements(args, stream));
   }
-
-  template <typename... Args>  // [backward]
-  void swiglu_backward(Args... args) const {
-    check_launch(kName, launch_swiglu_backward(args..., stream));
-  }  // [/backward]
 };
 #endif  // [/gpu]
 // [/devices]
@@ -71,9 +65,8 @@ Tensor swiglu(const Tensor& gate, const Tensor& up, std::optional<double> limit)
   const Tensor output = torch::stable::new_empty(gate, gate.sizes());
   with_type_of(kName, "gate", gate, [&](auto zero) {
     using T = decltype(zero);
-    if (gate.numel() == 0) return;
-    device.swiglu(view_of<T>(g), view_of<T>(u), data_of<T>(output), gate.numel(),
-                  limit.value_or(INFINITY));
+    device(swiglu_args<T>{view_of<T>(g), view_of<T>(u), data_of<T>(output),
+                          gate.numel(), compute_t<T>(limit.value_or(INFINITY))});
   });
   return output;
 }
@@ -91,10 +84,9 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
   const Tensor grad_up = torch::stable::new_empty(gate, sizes_if(need_up, up));
   with_type_of(kName, "gate", gate, [&](auto zero) {
     using T = decltype(zero);
-    if (gate.numel() == 0) return;
-    device.swiglu_backward(view_of<T>(d), view_of<T>(g), view_of<T>(u),
-                           data_of<T>(grad_gate), data_of<T>(grad_up), gate.numel(),
-                           limit.value_or(INFINITY));
+    device(swiglu_backward_args<T>{
+        view_of<T>(d), view_of<T>(g), view_of<T>(u), data_of<T>(grad_gate),
+        data_of<T>(grad_up), gate.numel(), compute_t<T>(limit.value_or(INFINITY))});
   });
   return {grad_gate, grad_up};
 }  // [/backward]

@@ -153,9 +153,7 @@ def test_compiles_without_a_graph_break(device):
 
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiles_with_sizes_that_depend_on_data(device):
-    both = torch.compile(
-        lambda x, y: starter.swiglu(x[x > 0], y[y > 0]), fullgraph=True
-    )
+    some = torch.compile(lambda x: starter.swiglu(x[x > 0], x[x < 2]), fullgraph=True)
     x = torch.tensor([1.0, 2.0, -1.0], device=device)
-    torch.testing.assert_close(both(x, x.flip(0)), starter.swiglu(x[:2], x[:2].flip(0)))
+    torch.testing.assert_close(some(x), starter.swiglu(x[:2], x[::2]))
     # [/fake]

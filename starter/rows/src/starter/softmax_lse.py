@@ -50,7 +50,8 @@ def _(scores, mask=None, scale=1.0):
     some = f"{wrong} scores with 1 dimension or more, but got none"
     torch._check(scores.dim() > 0, lambda: some)
     if mask is not None:
-        shape = f"{wrong} mask that broadcasts to the shape of the scores"
+        shapes = f"{[*scores.shape]}, but got {[*mask.shape]}"
+        shape = f"{wrong} mask that broadcasts to shape {shapes}"
         device = f"{wrong} mask on the device of the other arguments"
         torch._check(mask.dim() <= scores.dim(), lambda: shape)
         for m, s in zip(reversed(mask.shape), reversed(scores.shape), strict=False):
