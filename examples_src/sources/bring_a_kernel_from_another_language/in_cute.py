@@ -1,9 +1,9 @@
-"""The kernels in the CuTe DSL, which compiles Python for each thread, and needs no nvcc."""
+"""The kernels in the CuTe DSL, which compiles Python for a thread, without nvcc."""
 
 import functools
 
 import cutlass
-import torch
+import torch  # noqa: F401  the tensors that these kernels take
 from cuda.bindings.driver import CUstream
 from cutlass import cute
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
@@ -46,7 +46,7 @@ def _launch_backward(
 
 @functools.cache
 def _compiled(launch, tensors):
-    """For any number of elements; TVM's interface takes PyTorch's tensors and stream."""
+    """For any number of elements; takes PyTorch's tensors and current stream."""
     count = cute.sym_int()
     fake = [make_fake_compact_tensor(cutlass.Float32, (count,)) for _ in range(tensors)]
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)

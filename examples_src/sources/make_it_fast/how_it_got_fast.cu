@@ -149,7 +149,7 @@ struct Launch {
 // [versions]
 template <typename Args>
 Launch<Args> version_of(int version, int64_t columns) {
-  constexpr int kWidth = kReadBytes / sizeof(typename Args::Element);
+  constexpr int kWidth = kVectorBytes / sizeof(typename Args::Element);
   const int64_t reads = columns / kWidth;
   unsigned threads = 1;  // as launch_rows chooses
   while (threads < kMinWarpSize && threads < reads) threads *= 2;
@@ -181,7 +181,7 @@ Launch<Args> version_of(int version, int64_t columns) {
 template <typename T>
 const char* launch_version(int version, const T* scores, const bool* mask, T* probs,
                            float* lse, int64_t rows, int64_t columns, void* stream) {
-  constexpr int kWidth = kReadBytes / sizeof(T);
+  constexpr int kWidth = kVectorBytes / sizeof(T);
   if (columns % kWidth != 0 || columns > int64_t{kMaxBlock} * kReads * kWidth) {
     return "columns: expected whole vectors of 16 bytes, at most 2048";
   }

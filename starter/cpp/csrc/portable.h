@@ -70,6 +70,9 @@ STARTER_HOST_DEVICE inline float fast_divide(float x, float y) { return x / y; }
 #endif
 
 #if defined(STARTER_GPU)
+// The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
+constexpr int kVectorBytes = 16;
+
 // As many blocks as `count` elements need.
 inline int64_t blocks_for(int64_t count, int64_t elements_per_block) {
   return (count + elements_per_block - 1) / elements_per_block;

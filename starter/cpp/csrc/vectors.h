@@ -24,9 +24,7 @@ struct View {
 };
 
 #if defined(STARTER_GPU)
-// The widest load or store of one GPU thread is 16 bytes, at a multiple of 16.
-constexpr int kVectorBytes = 16;
-
+// Whether it can be read with the widest loads.
 template <typename T>
 bool is_aligned(View<T> view) {
   constexpr int kWidth = kVectorBytes / sizeof(T);

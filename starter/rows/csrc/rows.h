@@ -74,7 +74,6 @@ constexpr int kWarpSize = 64;
 constexpr int kWarpSize = 32;
 #endif
 constexpr int kMinWarpSize = 32, kMaxBlock = 512;  // threads
-constexpr int kReadBytes = 16;  // the most that a thread reads at once
 
 // What the lane whose number differs in the bits of `mask` has: any plain struct.
 template <typename T>
@@ -134,7 +133,7 @@ __global__ void __launch_bounds__(kMaxBlock) row_kernel(Args args) {
 // reads once from rows of 32 reads or fewer, and at most four times up to 2048 reads.
 template <typename Args>
 const char* launch_rows(const Args& args, void* stream) {
-  constexpr int kWidth = kReadBytes / sizeof(typename Args::Element);
+  constexpr int kWidth = kVectorBytes / sizeof(typename Args::Element);
   const bool wide = args.columns % kWidth == 0 && args.template is_aligned<kWidth>();
   const int64_t reads = args.columns / (wide ? kWidth : 1);
   unsigned threads = 1;
