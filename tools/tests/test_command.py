@@ -31,6 +31,12 @@ def leaves(*args): raise SystemExit(0)
 
 def refuses(x): raise ValueError("no")
 
+def refuses_autocast(x):
+    if torch.is_autocast_enabled("cpu"): raise ValueError("no")
+    return 2 * x
+
+def ends(x): import os; os._exit(1)
+
 NUMBER = 5
 """
 
@@ -83,6 +89,15 @@ def test_what_checks_nothing_is_misuse(module, capsys, options):
     last = f"{module}:{last}" if "--reference" in others else last
     assert run(module, "double", "SAMPLES", *others, last) == 2
     assert "opbook check:" in capsys.readouterr().err
+
+
+def test_checks_that_are_all_refused_are_misuse(module, capsys):
+    assert run(module, "refuses_autocast", "SAMPLES", "--select", "autocast") == 2
+    assert "nothing was checked" in capsys.readouterr().err
+
+
+def test_an_operator_that_ends_its_process_at_once_is_a_finding(module):
+    assert run(module, "ends", "SAMPLES", *STRIDES) == 1
 
 
 def test_an_import_that_ends_python_is_misuse(module, tmp_path, capsys):

@@ -204,6 +204,6 @@ class Report:
         if counts.get("failed"):
             return FAILURE
         checked = {line.verdict for line in self.lines if line.check != check.PLAIN}
-        if checked == {"skipped"} and not unmet:
-            raise Misuse("every check was skipped: nothing was checked")
+        if checked and checked <= {"skipped", "refuses"} and not unmet:
+            raise Misuse("every check was skipped or refused: nothing was checked")
         return FINDINGS if counts.get("WRONG") or unmet else NOTHING

@@ -94,6 +94,11 @@ class Case:
         except Exception as error:
             raise Refused(line(error)) from error
 
+    @property
+    def has_generator(self) -> bool:
+        """Whether a generator is among the arguments."""
+        return any(isinstance(value, torch.Generator) for value in self.leaves.values)
+
     @functools.cached_property
     def expected(self) -> Outcome:
         """An ordinary call with a copy of the sample."""
@@ -299,6 +304,14 @@ def facts_of(case: Case) -> Facts:
     with contextlib.suppress(Skipped):
         case.facts.calls = tuple(str(func) for func, *_ in case.registered())
     return case.facts
+
+
+def is_random(case: Case, operator: Callable | None = None) -> bool:
+    """Whether an operator draws numbers with these arguments."""
+    operator = operator or case.operator
+    return facts_of(
+        dataclasses.replace(case, operator=operator, facts=Facts())
+    ).is_random
 
 
 def _differ(first: Outcome, second: Outcome) -> bool:

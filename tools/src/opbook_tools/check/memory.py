@@ -43,7 +43,7 @@ def _(case: Case) -> None:
     memory = {values.storage_of(leaves.values[n]) for n in leaves.tensors()}
     if len(memory) < len(leaves.tensors()):
         raise Skipped("arguments share memory")
-    if any(isinstance(value, torch.Generator) for value in leaves.values):
+    if case.has_generator:
         raise Skipped("it changes the state of an argument, a generator")
     # Each in a process that has seen no other numbers, for a cache by content.
     known = [
@@ -124,7 +124,7 @@ def _(case: Case) -> None:
                 counts.append(_alive())
             leaves = case.leaves.copies()
             # An operator may refuse to record a gradient, which is no finding here.
-            with contextlib.suppress(*[Refused] * bool(places)):
+            with contextlib.suppress(Refused):
                 case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
         return _alive() - counts[1] if counts[1] > counts[0] else 0
 

@@ -227,8 +227,9 @@ def _(case: Case) -> None:
                 called = True
             except Refused as why:
                 refusal = refusal or why
-        given = any(isinstance(x, torch.Generator) for x in case.leaves.values)
-        if case.facts.is_random or given:  # each dtype draws numbers of its own
+        if (
+            case.facts.is_random or case.has_generator
+        ):  # each dtype draws numbers of its own
             continue
         for size in values.sizes(case.leaves)[-1:]:  # a long sum shows how it is added
             long = _resized(case, {size: LARGE})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import sys
 import threading
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from opbook_tools.check import compare
-from opbook_tools.check.case import Case, Outcome, facts_of, seed
+from opbook_tools.check.case import Case, Outcome, is_random, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
 from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, short
@@ -66,11 +65,9 @@ def _(case: Case) -> None:
         case.compare(
             again, "the same call twice, with one seed", first, noise, eps=case.eps
         )
-    if case.facts.is_random and case.reference and not _is_random(case.reference, case):
+    if case.facts.is_random and case.reference and not is_random(case, case.reference):
         raise Found("the result is random, and that of the reference is not")
-    if case.facts.is_random and any(
-        isinstance(value, torch.Generator) for value in case.leaves.values
-    ):
+    if case.facts.is_random and case.has_generator:
         raise Found("it is given a generator, and its result depends on another one")
     changed = [n for n, was in states[0][0].items() if states[0][1][n] != was]
     if changed and not case.facts.is_random:
@@ -79,11 +76,6 @@ def _(case: Case) -> None:
         raise Noted(
             "the result is random: its seed is replayed, or the check is skipped"
         )
-
-
-def _is_random(operator: Callable, case: Case) -> bool:
-    other = dataclasses.replace(case, operator=operator)
-    return facts_of(other).is_random
 
 
 def _states_after(case: Case, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
