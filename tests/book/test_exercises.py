@@ -171,6 +171,11 @@ ALSO_WRONG = [
     ("four_faults", "x * scale / ctx", "x / ctx", "1 of 7.*\ngradient: Jacobian"),
     ("four_faults", "(slope * x)", "slope", "1 of 7.*\ngradient: Jacobian"),
 ]
+# Files that end before there is an answer, and what the judge says.
+NO_ANSWERS = {
+    "raise SystemExit(0)\n": "line 1: SystemExit: 0",
+    "def broken(:\n": "SyntaxError",
+}
 
 
 def replaced(name: str, old: str, new: str) -> str:
@@ -185,10 +190,12 @@ def said(tmp_path_factory) -> dict[tuple[str, str], str]:
     folder = tmp_path_factory.mktemp("answers")
     answers = {("unsolved", name): gap(name) for name in NAMES}
     answers |= {("solved", name): filled(name, solution(name)) for name in NAMES}
+    answers |= {(f"no answer {text}", "no_kernel"): text for text in NO_ANSWERS}
     for kind, rows in (("right", ALSO_RIGHT), ("wrong", ALSO_WRONG)):
         for number, row in enumerate(rows):
             answers[f"{kind}_{number}", row[0]] = replaced(*row[:3])
-    paths = {key: folder / key[0] / f"{key[1]}.py" for key in answers}
+    kinds = {kind: str(number) for number, kind in enumerate(k for k, _ in answers)}
+    paths = {key: folder / kinds[key[0]] / f"{key[1]}.py" for key in answers}
     for key, path in paths.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(answers[key])
@@ -227,6 +234,11 @@ def test_another_answer_is_wrong(number, said):
     must_be_wrong(said[f"wrong_{number}", name], name, pattern)
 
 
+@pytest.mark.parametrize("text", NO_ANSWERS)
+def test_no_answer_is_wrong(text, said):
+    must_be_wrong(said[f"no answer {text}", "no_kernel"], "no_kernel", NO_ANSWERS[text])
+
+
 def answered(folder: Path, name: str, text: str = "", *options: str):
     """Run the command as a reader does, with the text in the file of the exercise."""
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("solutions"))
@@ -247,10 +259,7 @@ def test_the_command_says_right(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "Could not run"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "crashed: Seg"),
-        ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
-        ("def broken(:\n", "SyntaxError"),
         ("1 / 0\n", "gaps/no_kernel.py, line 1: ZeroDivisionError: division by zero"),
     ],
 )

@@ -192,10 +192,8 @@ def test_a_page_that_is_gone_or_runs_nothing_any_more_loses_its_notebook(tmp_pat
 # run_notebooks.py, on sites with one notebook.
 
 
-def check(
-    home: Path, source: str, printed: str, *options: str, note: str = "", **metadata
-) -> tuple[int, str]:
-    """What the run of a site says of one cell with a stored output."""
+def write(home: Path, name: str, source: str, printed: str, note="", **metadata):
+    """A page of a site: one cell with a stored output."""
     outputs = [nbformat.v4.new_output("stream", text=printed)] if printed else []
     cell = nbformat.v4.new_code_cell(
         source, outputs=outputs, metadata=metadata, execution_count=1
@@ -203,9 +201,13 @@ def check(
     head = nbformat.v4.new_markdown_cell(f"# Title\n\n{note}")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     made = nbformat.v4.new_notebook(cells=[head, cell], metadata={"kernelspec": kernel})
-    path = home / "site" / "_notebooks" / "howto" / "x.ipynb"
+    path = home / "site" / "_notebooks" / "howto" / f"{name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(made, path)
+
+
+def check(home: Path, *options: str) -> tuple[int, str]:
+    """The exit status of a run of a site's notebooks, and what it says."""
     command = [sys.executable, RUN, "--site", home / "site", "--pytest=-n0"]
     done = subprocess.run(
         [*command, *options], capture_output=True, text=True, check=False
@@ -213,26 +215,43 @@ def check(
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "printed", "metadata", "status", "says"),
-    [
-        ("print(6 * 7)\n7", "42\n7\n", {}, 0, "1 cells: 1 run and compared"),
-        ("print(6 * 7)", "43\n", {}, 1, "43"),
-        ("print(6 * 7)", "43\n", {}, 1, "1 cells: 1 failed"),
-        ("print(6 * 7)", "", {}, 1, "FAILED"),
-        ("1 / 0", "", {}, 1, "ZeroDivisionError"),
-        ("print(6 * 7)", "43\n", {"tags": ["nbval-ignore-output"]}, 0, "not compared"),
-        ("1 / 0", "", {"tags": ["nbval-ignore-output"]}, 1, "ZeroDivisionError"),
-        ("# Needs no-such-tool.\n1 / 0", "", {}, 0, "1 skipped: needs no-such-tool"),
-    ],
-)
-def test_a_stored_output_has_to_be_what_the_cell_prints(
-    tmp_path, source, printed, metadata, status, says
-):
+IGNORED = {"tags": ["nbval-ignore-output"]}
+RIGHT = {  # source, stored output, metadata
+    "same": ("print(6 * 7)\n7", "42\n7\n", {}),
+    "ignored": ("print(6 * 7)", "43\n", IGNORED),
+    "lacks": ("# Needs no-such-tool.\n1 / 0", "", {}),
+}
+WRONG = {
+    "other": ("print(6 * 7)", "43\n", {}),
+    "nothing": ("print(6 * 7)", "", {}),
+    "fails": ("1 / 0", "", {}),
+    "fails_ignored": ("1 / 0", "", IGNORED),
+}
+
+
+def test_a_stored_output_is_what_the_cell_prints(tmp_path):
     pytest.importorskip("nbval", reason="needs nbval")
-    found, report = check(tmp_path, source, printed, **metadata)
-    assert found == status, report
-    assert says in report
+    for name, (source, printed, metadata) in RIGHT.items():
+        write(tmp_path, name, source, printed, **metadata)
+    status, report = check(tmp_path)
+    assert status == 0, report
+    assert "3 notebooks, 3 cells: " in report
+    for says in ("1 run and compared", "1 run, not compared"):
+        assert says in report
+    assert "1 skipped: needs no-such-tool" in report
+
+
+def test_a_stored_output_that_the_cell_does_not_print_is_named(tmp_path):
+    pytest.importorskip("nbval", reason="needs nbval")
+    for name, (source, printed, metadata) in WRONG.items():
+        write(tmp_path, name, source, printed, **metadata)
+    status, report = check(tmp_path)
+    assert status == 1
+    assert "4 notebooks, 4 cells: 4 failed" in report
+    failed = re.findall(r"^FAILED \S*howto/(\w+)/\1\.ipynb", report, re.MULTILINE)
+    assert sorted(failed) == sorted(WRONG)
+    assert "43" in report
+    assert report.count("division by zero") >= 2
 
 
 def test_a_page_has_nothing_but_its_download(tmp_path):
@@ -248,13 +267,15 @@ def test_a_page_has_nothing_but_its_download(tmp_path):
         ("unpack starter.zip, and", "", "None README.md"),
         ("unpack opbook-repository.zip, and", "../" * 4, "None ../../../../README.md"),
     ]:
-        status, report = check(tmp_path, files.format(up), f"{found}\n", note=note)
+        write(tmp_path, "x", files.format(up), f"{found}\n", note=note)
+        status, report = check(tmp_path)
         assert status == 0, report
 
 
 def test_a_cell_that_pytest_left_out_is_not_counted_as_run(tmp_path):
     pytest.importorskip("nbval", reason="needs nbval")
-    found, report = check(tmp_path, "6 * 7", "42\n", "--pytest=-n0 --collect-only")
+    write(tmp_path, "x", "6 * 7", "42\n")
+    found, report = check(tmp_path, "--pytest=-n0 --collect-only")
     assert found == 1
     assert "1 cells: 1 not run" in report
 
@@ -268,7 +289,8 @@ def test_a_cell_that_pytest_left_out_is_not_counted_as_run(tmp_path):
     ],
 )
 def test_a_part_has_to_have_a_notebook(tmp_path, shard, status, says):
-    found, report = check(tmp_path, "print(6 * 7)", "42\n", "--shard", shard)
+    write(tmp_path, "x", "print(6 * 7)", "42\n")
+    found, report = check(tmp_path, "--shard", shard)
     assert found == status
     assert f"--shard {shard}: " in report
     assert says in report

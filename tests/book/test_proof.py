@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 
+import forked
 import pytest
 
 from environment import BOOK, without
@@ -111,14 +112,7 @@ class Book:
         return toolchain.hidden(self.hidden, self.root / "hidden", variables)
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.root,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forked.run(arguments, self.root, self.environment)
 
     def prove(self, *arguments: str, status: int = 0, gpus: tuple = (), **versions):
         """Run `python -m proof prove` on a machine with these GPUs and versions."""
