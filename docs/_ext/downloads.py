@@ -15,7 +15,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxRole
 
-from proof import page, units
+from proof import page, projects, units
 from proof.evidence import store
 from proof.files import ROOT, tracked
 
@@ -67,6 +67,12 @@ class RepositoryRole(SphinxRole):
         return repository_link(self.config, self.env.docname, self.text), []
 
 
+def zip_name(step: int) -> str:
+    """The address of a project's download, from the root of the site."""
+    names = {projects.LAST: "starter.zip", projects.EXERCISES: "exercises.zip"}
+    return names.get(step, f"starter_step_{step}.zip")
+
+
 def zip_link(docname: str, name: str) -> nodes.reference:
     address = "../" * docname.count("/") + name
     return nodes.reference("", "", nodes.literal("", name), refuri=address)
@@ -112,12 +118,12 @@ def add_line(app, doctree) -> None:
     sections = [*doctree.findall(nodes.section)]
     if not sections:
         return
-    if page.project(Path(app.env.doc2path(docname))):
+    if step := page.project(Path(app.env.doc2path(docname))):
         containers = doctree.findall(nodes.container)
         has_head = any("page-head" in found["classes"] for found in containers)
         cost = [] if has_head else [*_cost(app, docname, [])]
-        what = nodes.Text("The blocks of this page run in the project")
-        line = [what, *cost] if cost else []
+        what = nodes.Text("The blocks of this page run in the project of ")
+        line = [what, zip_link(docname, zip_name(step)), *cost] if cost else []
     else:
         line = _line(app, docname)
     if line:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
 
-import downloads
 from proof.files import ROOT
 from proof.tables import add_markdown
 
@@ -80,16 +79,7 @@ def exercise_solutions(directive: SphinxDirective) -> Iterator[str]:
             yield from (":language: python", "```", ":::", "")
 
 
-def zipped() -> bytes:
-    """What a reader downloads: all but the solutions; the same bytes in each build."""
-    files = [FOLDER / name for name in ("exercises.py", "exercises.toml", "judges.py")]
-    files += sorted((FOLDER / "gaps").glob("*.py"))
-    texts = {str(path.relative_to(FOLDER)): path.read_text() for path in files}
-    return downloads.archive("exercises", texts)
-
-
 def setup(app):
     add_markdown(app, "step-files", step_files, arguments=1)
     add_markdown(app, "exercise-table", exercise_table)
     add_markdown(app, "exercise-solutions", exercise_solutions)
-    downloads.offer(app, "exercises.zip", zipped)

@@ -13,11 +13,10 @@ from docutils import nodes
 from nbformat import NotebookNode, v4
 
 import page_text
-from downloads import REPOSITORY, needs_library, needs_path, read_by
+from downloads import REPOSITORY, needs_library, needs_path, read_by, zip_name
 from proof import machine, page, projects
 from proof.files import read_toml, write_text
 from proof.page import Block, Result
-from steps import zip_name
 
 # A numbered block in the HTML, with the label of its origin.
 _BLOCK = re.compile(

@@ -122,19 +122,14 @@ def _listing(name: str, file: projects.File, lines: range, lit: set[int]):
     yield from ("```", "")
 
 
-def zip_name(step: int) -> str:
-    """The address of the download, from the root of the site."""
-    return "starter.zip" if step == projects.LAST else f"starter_step_{step}.zip"
-
-
 def zipped(step: int) -> bytes:
-    """The files of a step."""
+    """The files of a step, or the exercises."""
     texts = {name: file.text for name, file in projects.state(step).items()}
-    return downloads.archive(zip_name(step).removesuffix(".zip"), texts)
+    return downloads.archive(downloads.zip_name(step).removesuffix(".zip"), texts)
 
 
 def setup(app):
     app.setup_extension("downloads")
     app.add_directive("project-step", ProjectStep)
-    for step in range(1, projects.LAST + 1):
-        downloads.offer(app, zip_name(step), partial(zipped, step))
+    for step in range(1, projects.EXERCISES + 1):
+        downloads.offer(app, downloads.zip_name(step), partial(zipped, step))

@@ -136,5 +136,5 @@ def test_a_page_in_a_project_offers_it():
     steps = {path: page.project(path) for path in page.pages()}
     assert len([step for step in steps.values() if step]) > 8
     for path, step in steps.items():
-        name = "starter.zip" if step == 8 else f"starter_step_{step}.zip"
+        name = downloads.zip_name(step)
         assert not step or f"{{project-zip}}`{name}`" in path.read_text(), path

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
+import downloads  # noqa: E402
 import steps  # noqa: E402
 from proof import projects  # noqa: E402
 
@@ -23,7 +24,7 @@ def test_each_step_has_one_page():
     for step, name in zip(STEPS, pages, strict=True):
         text = (GUIDE / name).read_text()
         assert f"\nproject: {step}\n" in text
-        assert f"{{project-zip}}`{steps.zip_name(step)}`" in text
+        assert f"{{project-zip}}`{downloads.zip_name(step)}`" in text
 
 
 def test_the_first_step_is_four_short_files():
@@ -120,6 +121,6 @@ def test_regions_must_nest(lines, reason):
         projects._kept("file", lines, set())
 
 
-def test_there_is_no_step_9():
-    with pytest.raises(ValueError, match="no step 9: the guide has 1 to 8"):
-        projects.state(9)
+def test_there_is_no_step_10():
+    with pytest.raises(ValueError, match="no step 10: the guide has 1 to 8"):
+        projects.state(10)

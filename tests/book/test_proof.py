@@ -657,6 +657,8 @@ def test_a_listing_of_what_is_not_compiled_needs_a_run_that_read_it(book):
     commands = "$ cd src && python -c 'import module'\n$ cat pyproject.toml"
     book.page(shown + run_block("console", commands))
     assert origins(book.passes())[:2] == ["ran", "ran"]
+    assert ">ran here<" in book.html()
+    assert ">part of what ran here<" in book.html()
     book.write("src/module.py", MODULE.replace("-1", "-2"))
     assert origins(book.passes(*READ))[0] == "stale"
     assert ">stale · its sources have changed since<" in book.html()

@@ -29,6 +29,7 @@ class Origin:
         targets: what it was compiled for.
         source: the file that was run or compiled.
         reason: why not, or what else there is to say.
+        is_text: whether it is no program, but a program that ran has read it.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Origin:
     targets: tuple[str, ...] = ()
     source: str = ""
     reason: str = ""
+    is_text: bool = False
 
     @property
     def label(self) -> str:
@@ -43,6 +45,8 @@ class Origin:
         words = {"": "unproven", "fails": "fails as shown", "not_run": "not run"}
         words |= {"recorded": "ran", "stale": "stale"}
         first = words.get(self.kind, self.kind)
+        if self.is_text:
+            first = f"part of what {first}"
         if self.where:
             first += f" on {self.where}"
         elif self.kind in ELSEWHERE:
@@ -127,7 +131,7 @@ def _read(claim: dict, records: list[Record]) -> Origin:
     if not ran or (claim.get("not_run") and not is_program):
         return Origin("", source=source, reason=f"no run has read {source}")
     kind = "recorded" if all(r.what.startswith("gpu:") for r in ran) else "ran"
-    return Origin(kind, _where(ran), source=source)
+    return Origin(kind, _where(ran), source=source, is_text=not is_program)
 
 
 def _where(records: list[Record]) -> str:

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,}|:{3,})\s*(\{[\w:-]+\})?\s*(.*)$")
 _HEAD = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 # The lines of a head; a misspelt one would change nothing.
 _KNOWN = re.compile(  # and Sphinx's own
-    r"topics: \[\d+(, \d+)*\]|project: [1-8]|(fresh|alone): true"
+    r"topics: \[\d+(, \d+)*\]|project: [1-9]|(fresh|alone): true"
     r"|(nosearch|orphan|nocomments): true|tocdepth: \d+|html_theme\..+"
 )
 _OPTION = re.compile(r"^:([\w-]+):\s*(.*)$")
@@ -116,7 +116,7 @@ def runs_alone(path: Path) -> bool:
 
 
 def project(path: Path) -> int:
-    """The step of the guide whose project a page runs in; 0 for the repository."""
+    """The step (see projects.py) whose project a page runs in; 0: the repository."""
     return int(front_matter(path, "project") or 0)
 
 

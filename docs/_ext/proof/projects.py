@@ -2,7 +2,7 @@
 
 Step 1 is starter/first. From step 2 on, docs/guide/steps.toml says which files and
 which regions of starter/cpp there are; step 7 has all. Step 8 is what readers copy, and
-what part II runs beside it.
+what part II runs beside it. The exercises, which have no steps, come as one more.
 A region is marked by ``[name]`` and ``[/name]``, a line by ``[name/]``, in comments.
 """
 
@@ -16,7 +16,7 @@ from .files import PROJECTS, ROOT, load, read_toml, sha256, write_json, write_te
 
 STARTER = ROOT / "starter"
 STEPS = ROOT / "docs" / "guide" / "steps.toml"
-WHOLE, LAST = 7, 8
+WHOLE, LAST, EXERCISES = 7, 8, 9
 BESIDE = (  # in plain/: a kernel, and the emulator of a GPU that runs it
     "examples_src/sources/plain_kernel/plain_softmax_lse.cu",
     "tests/emulated.py",
@@ -44,6 +44,8 @@ def state(step: int) -> dict[str, File]:
     Raises:
         ValueError: there is no such step, or steps.toml does not fit the starter.
     """
+    if step == EXERCISES:
+        return _exercises()
     if not 1 <= step <= LAST:
         raise ValueError(f"there is no step {step}: the guide has 1 to {LAST}")
     folder = {1: STARTER / "first", LAST: STARTER}.get(step, STARTER / "cpp")
@@ -67,6 +69,19 @@ def state(step: int) -> dict[str, File]:
             text = "".join(lines[number - 1] for number in kept)
             original = originals[name].relative_to(ROOT).as_posix()
             made[name] = File(original, text, tuple(kept))
+    return made
+
+
+def _exercises() -> dict[str, File]:
+    folder = ROOT / "examples_src/sources/exercises"
+    made = {}
+    for path in sorted(folder.rglob("*.*")):
+        if path.suffix in (".py", ".toml"):
+            original, text = path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+            numbers = range(1, len(text.splitlines()) + 1)
+            made[path.relative_to(folder).as_posix()] = File(
+                original, text, tuple(numbers)
+            )
     return made
 
 
@@ -141,5 +156,8 @@ def inputs(step: int) -> dict[str, str]:
     steps.toml names the files from step 2 on; those of step 1 are all that lie there.
     """
     lists = (path.relative_to(ROOT).as_posix() for path in (STEPS, STARTER / "first"))
-    names = {*lists, *(file.original for file in state(step).values())}
+    names = {
+        *(lists if step != EXERCISES else ()),
+        *(file.original for file in state(step).values()),
+    }
     return {name: sha256(name) for name in sorted(names)}

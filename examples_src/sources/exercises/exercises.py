@@ -77,6 +77,8 @@ def judge(name: str) -> int:
         if status >= 0:
             return status
         why = f"crashed: {signal.strsignal(-status)}"
+        if -status == signal.SIGSEGV:
+            why += ", at an address outside its memory"
     print(f"wrong: {name}\ngaps/{name}.py {why}")
     return JUDGED_WRONG
 
@@ -110,4 +112,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may leave
     sys.exit(main())

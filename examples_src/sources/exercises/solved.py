@@ -10,11 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples_src/sources/exercises"
-sys.path.insert(0, str(FOLDER))
+import exercises
 
-import exercises  # noqa: E402  found through the line above
-
+FOLDER = Path(__file__).resolve().parent
 GAP = re.compile(r"# \[gap\]\n(.*?)# \[/gap\]\n", re.DOTALL)
 
 
