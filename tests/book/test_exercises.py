@@ -273,9 +273,7 @@ def test_the_command_says_right(tmp_path):
     ("text", "why"),
     [
         (
-            "import os, signal
-os.kill(os.getpid(), signal.SIGSEGV)
-",
+            "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
             "crashed: Segmentation fault, at",
         ),
         ("1 / 0\n", "gaps/no_kernel.py, line 1: ZeroDivisionError: division by zero"),
