@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
+from threading import Barrier
 
 import forked
 import pytest
@@ -1109,8 +1110,15 @@ def test_a_block_without_end_is_ended(book, timeout):
 def test_two_runs_of_a_checkout_take_turns(book):
     book.page(run_block("console", "$ test ! -e busy; touch busy; sleep 1; rm busy"))
     book.page(run_block("console", "$ test ! -e busy; touch busy; rm busy"), "other")
+    both_can_start = Barrier(2)
+
+    def prove(page):
+        book.python("-c", "")  # starts this thread's process
+        both_can_start.wait()
+        return book.prove(page)
+
     with ThreadPoolExecutor() as pool:
-        said = sorted(pool.map(book.prove, ["index", "other"]), key=len)
+        said = sorted(pool.map(prove, ["index", "other"]), key=len)
     waits = ["waiting for the end of another run" in text for text in said]
     assert waits == [False, True]
 
