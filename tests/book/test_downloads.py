@@ -1,6 +1,7 @@
 """The zip of the repository, and the line of a page that says where its blocks run."""
 
 import io
+import json
 import re
 import subprocess
 import zipfile
@@ -111,6 +112,15 @@ def test_a_page_says_where_its_blocks_run(book):
     )
     assert line(book, "talks") == ""
     assert (book.root / "build" / "html" / f"{ZIP}.zip").exists()
+
+
+def test_a_page_that_was_run_without_a_clock_names_no_time(book):
+    for kept in book.root.rglob("page/alone.json"):
+        record = json.loads(kept.read_text(encoding="utf-8"))
+        record["detail"].pop("seconds")
+        kept.write_text(json.dumps(record), encoding="utf-8")
+    book.passes("-E")
+    assert re.search(r"any folder, (without|on) a GPU\. $", line(book, "alone"))
 
 
 def test_with_an_address_a_page_names_no_zip(book):
