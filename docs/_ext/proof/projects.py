@@ -73,15 +73,13 @@ def state(step: int) -> dict[str, File]:
 
 
 def _exercises() -> dict[str, File]:
-    folder = ROOT / "examples_src/sources/exercises"
-    made = {}
+    folder, made = ROOT / "examples_src/sources/exercises", {}
     for path in sorted(folder.rglob("*.*")):
         if path.suffix in (".py", ".toml"):
-            original, text = path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
-            numbers = range(1, len(text.splitlines()) + 1)
-            made[path.relative_to(folder).as_posix()] = File(
-                original, text, tuple(numbers)
-            )
+            name, original = path.relative_to(folder), path.relative_to(ROOT)
+            text = path.read_text("utf-8")
+            numbers = tuple(range(1, len(text.splitlines()) + 1))
+            made[name.as_posix()] = File(original.as_posix(), text, numbers)
     return made
 
 
@@ -155,9 +153,7 @@ def inputs(step: int) -> dict[str, str]:
 
     steps.toml names the files from step 2 on; those of step 1 are all that lie there.
     """
-    lists = (path.relative_to(ROOT).as_posix() for path in (STEPS, STARTER / "first"))
-    names = {
-        *(lists if step != EXERCISES else ()),
-        *(file.original for file in state(step).values()),
-    }
+    lists = () if step == EXERCISES else (STEPS, STARTER / "first")
+    names = {path.relative_to(ROOT).as_posix() for path in lists}
+    names |= {file.original for file in state(step).values()}
     return {name: sha256(name) for name in sorted(names)}

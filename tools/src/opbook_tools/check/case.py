@@ -306,12 +306,10 @@ def facts_of(case: Case) -> Facts:
     return case.facts
 
 
-def is_random(case: Case, operator: Callable | None = None) -> bool:
-    """Whether an operator draws numbers with these arguments."""
-    operator = operator or case.operator
-    return facts_of(
-        dataclasses.replace(case, operator=operator, facts=Facts())
-    ).is_random
+def is_random(case: Case, operator: Callable) -> bool:
+    """Whether another operator draws numbers with the arguments of a case."""
+    other = dataclasses.replace(case, operator=operator, facts=Facts())
+    return facts_of(other).is_random
 
 
 def _differ(first: Outcome, second: Outcome) -> bool:

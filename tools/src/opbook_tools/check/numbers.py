@@ -227,9 +227,8 @@ def _(case: Case) -> None:
                 called = True
             except Refused as why:
                 refusal = refusal or why
-        if (
-            case.facts.is_random or case.has_generator
-        ):  # each dtype draws numbers of its own
+        # A random operator draws other numbers for each dtype.
+        if case.facts.is_random or case.has_generator:
             continue
         for size in values.sizes(case.leaves)[-1:]:  # a long sum shows how it is added
             long = _resized(case, {size: LARGE})
