@@ -14,6 +14,8 @@ def test_changes_one_place(mutant):
     text = (ROOT / mutant.file).read_text()
     assert text.count(mutant.old) == 1
     assert mutant.old != mutant.new
+    # Tests of a GPU alone are not collected where there is none.
+    assert mutant.gpus or "and cuda" not in mutant.tests
 
 
 def who_tests(file: str) -> list[str]:
