@@ -33,7 +33,7 @@ FOLDERS = {
 # Headers of the first folder that not every kind needs.
 HEADERS = {"elementwise.h": {"elementwise"}, "vectors.h": {"elementwise", "inplace"}}
 COPIED = set(".cpp .cu .h .in .md .py .toml .yml LICENSE .gitignore".split())
-NOT_COPIED = {"build", "dist", ".git", ".venv", "__pycache__", ".pytest_cache"}
+NOT_COPIED = set("build dist .git .venv __pycache__ .pytest_cache .ruff_cache".split())
 RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
     "aten at c10 prim prims std torch triton pytest asm catch delete do enum extern"
     " friend goto int long mutable new private protected public register requires short"
@@ -42,6 +42,7 @@ RESERVED = set(  # of PyTorch and C++; Python's are in `keyword`
 CODE = {".cpp", ".cu", ".h", ".py"}
 FORMULA = re.compile(r"(#|//) \[/?(math|reference)\]")
 GUIDE = re.compile(r"(#|//) \[/?(?!math\]|/?reference\])\w+/?\] ?")  # marks its pages
+SAVED = re.compile(r'.*(_backward(\(|"\)|\.)|saved_tensors|backward = )')
 WORDS = re.compile(
     r'// \w+: |    """Compute `|.*\bIt (?:computes|writes)\s*(`|$)'
 )  # in words
@@ -161,19 +162,24 @@ def write(folder: Path, texts: Texts, name: str, kind: str, made: str) -> None:
         code = [str(path) for path in texts if path.suffix == ".py"]
         ruff = ("ruff", "format", "--quiet", "--no-cache")
         subprocess.run([*ruff, *code], cwd=folder, check=False)
-    places, words = [], []
+    places, words, saved = [], [], []
     for path in texts:
         text = (folder / path).read_text(encoding="utf-8")
         place, lines = path.as_posix(), [*enumerate(text.split("\n"), 1)]
-        if marked := [n for n, line in lines if FORMULA.match(line)]:
-            places.append(f"  {place}, lines {marked[0]} to {marked[-1]}")
+        marks = (n for n, line in lines if FORMULA.search(line))
+        marked = zip(marks, marks, strict=True)
+        places += [f"  {place}, lines {first} to {last}" for first, last in marked]
         words += [f"{place}:{n}" for n, line in lines if WORDS.match(line)]
+        numbers = [str(n) for n, line in lines if SAVED.match(line)]
+        saved += [f"  {place}, lines {', '.join(numbers)}"] if numbers else []
     print(f"{made}\n  python -m pip install --no-build-isolation -e .")
     print("  python -m pytest")
     mine, starters = function_of(kind, name), function_of(kind, KINDS[kind])
     print(f"{mine} still computes what {starters} of the starter does.")
     print("Write your formula here:", *places, sep="\n")
     print(f"Describe it in words in {', '.join(words)}.")
+    if saved:
+        print("If the gradient needs other tensors, edit also:", *saved, sep="\n")
     print("Other arguments or results: see the page 'Change the arguments'.")
 
 

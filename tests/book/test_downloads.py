@@ -4,6 +4,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ pytest.importorskip("sphinx", reason="needs Sphinx")
 from test_proof import CONF, Book
 
 import downloads
-from proof import files, page
+from proof import files, page, projects
 
 ROOT = Path(__file__).resolve().parents[2]
 ZIP = "opbook-repository"
@@ -140,6 +141,16 @@ def test_with_an_address_a_page_names_no_zip(book):
 )
 def test_the_library_is_needed_where_its_operators_ran(files, needs):
     assert downloads.needs_library(files) == needs
+
+
+def test_the_command_of_the_triton_chapter_runs_in_the_download_that_it_names(tmp_path):
+    for name, file in projects.state(projects.LAST).items():
+        files.write_text(tmp_path / name, file.text)
+    text = (ROOT / "docs/triton/index.md").read_text()
+    assert "{project-zip}`starter.zip`" in text
+    [command] = re.findall(r"`python (new\.py [^`]+)`", text)
+    subprocess.run([sys.executable, *command.split()], cwd=tmp_path, check=True)
+    assert (tmp_path / "mykernels/tests/test_reglu.py").exists()
 
 
 def test_a_page_in_a_project_offers_it():

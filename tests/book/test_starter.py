@@ -77,9 +77,10 @@ def build(project: Path) -> None:
         run("setup.py", "-q", "build_ext", "--inplace", folder=project)
 
 
-def run_tests(project: Path, site: Path, *options: str) -> None:
+def run_tests(project: Path, site: Path, *options: str, **environment: str) -> None:
     command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
-    assert " passed" in run(*command, folder=project, PYTHONPATH=str(site))
+    paths = {"PYTHONPATH": str(site)}
+    assert " passed" in run(*command, folder=project, **environment, **paths)
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +120,7 @@ def files(folder: Path) -> list[Path]:
 # Files, lines, and lines of the longest file.
 SIZES = {
     ("elementwise", False): (18, 970, 160),
-    ("rows", False): (18, 1180, 210),
+    ("rows", False): (18, 1175, 210),
     ("inplace", False): (18, 1035, 210),
     ("elementwise", True): (9, 480, 215),
     ("rows", True): (9, 565, 260),
@@ -128,7 +129,7 @@ SIZES = {
 # Files and lines of a further operator of a kind that the project has already.
 FURTHER = {
     ("elementwise", False): (5, 450),
-    ("rows", False): (5, 560),
+    ("rows", False): (5, 555),
     ("inplace", False): (5, 450),
     ("elementwise", True): (2, 370),
     ("rows", True): (2, 450),
@@ -213,6 +214,29 @@ def test_the_tests_of_a_project_notice_a_forgotten_tensor(
         run_tests(installed / CPP[0], site, *only)
 
 
+COMPILED = [  # a fault in what torch.compile traces and keeps on disk
+    (CPP[0], CPP[1], "grad, *inputs", "-grad, *inputs"),
+    (TRITON[0], ADDED["rows"], "probs, ctx.scale)", "probs, -ctx.scale)"),
+]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(("package", "operator", "right", "wrong"), COMPILED)
+def test_a_compiled_test_sees_an_edit_and_prints_no_log(
+    installed, tmp_path, package, operator, right, wrong
+):
+    site = shutil.copytree(installed / "site", tmp_path / "site")
+    only = (f"tests/test_{operator}.py", "-k", "compiles_without")
+    where = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    run_tests(installed / package, site, *only, **where)
+    file = site / package / f"{operator}.py"
+    assert file.read_text().count(right) == 1
+    file.write_text(file.read_text().replace(right, wrong))
+    with pytest.raises(AssertionError, match="1 failed") as error:
+        run_tests(installed / package, site, *only, **where)
+    assert "DEBUG" not in str(error.value)
+
+
 def test_no_folder_of_the_starter_is_found_as_a_package_that_torch_imports():
     # A script beside it would import the folder where the package is not installed.
     found = importlib.machinery.PathFinder.find_spec
@@ -283,6 +307,13 @@ def test_a_copy_is_clean(projects, package):
             check=False,
         )
         assert done.returncode == 0, done.stdout
+
+
+def test_what_tools_leave_in_a_project_is_not_read(tmp_path):
+    for folder in (".ruff_cache", "build"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / ".gitignore").touch()
+    assert not new.read(tmp_path)
 
 
 def test_a_copy_has_the_files_of_the_starter_alone(tmp_path):
@@ -393,14 +424,43 @@ def test_what_exists_stays_as_it_is(projects, tmp_path):
         assert "is taken" in refusal(project, "--add", name)
 
 
-def test_it_says_which_lines_hold_the_formula(tmp_path):
-    said = run(STARTER / "new.py", "mine", "--operator", "softcap", folder=tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(("elementwise",), 3), (("rows",), 4), (("rows", "--triton"), 3)],
+    ids=str,
+)
+def test_it_says_which_lines_hold_the_formula(tmp_path, kind, count):
+    command = ("mine", "--operator", "softcap", "--kind", *kind)
+    said = run(STARTER / "new.py", *command, folder=tmp_path)
     places = re.findall(r"^  (\S+), lines (\d+) to (\d+)$", said, re.MULTILINE)
-    assert len(places) == 3
+    assert len(places) == count
     for place, first, last in places:
         lines = (tmp_path / "mine" / place).read_text().splitlines()
         assert re.search(r"\[(math|reference)\]", lines[int(first) - 1])
         assert re.search(r"\[/(math|reference)\]", lines[int(last) - 1])
+
+
+@pytest.mark.parametrize("is_triton", [False, True])
+def test_it_says_which_lines_hold_saved_tensors(tmp_path, is_triton):
+    options = ("--operator", "softcap", "--kind", "rows", *["--triton"] * is_triton)
+    said = new_py(tmp_path / "mine", *options)
+    places = re.findall(r"^  (\S+), lines ([\d, ]+)$", said, re.MULTILINE)
+    found = ""
+    for place, numbers in places:
+        lines = (tmp_path / "mine" / place).read_text().splitlines()
+        found += "\n".join(lines[int(n) - 1] for n in numbers.split(", ")) + "\n"
+    signature = "def _softcap_backward(" if is_triton else '"softcap_backward(Tensor?'
+    for what in (
+        signature,
+        "save_for_backward(",
+        "saved_tensors",
+        "backward = torch.ops",
+    ):
+        assert what in found
+    fake = "@_softcap_backward.register_fake" if is_triton else 'register_fake("mine::'
+    assert fake in found
+    said = new_py(tmp_path / "other", "--operator", "softcap", "--kind", "inplace")
+    assert "other tensors" not in said  # it has no gradient
 
 
 @pytest.mark.parametrize("kind", ["cpp", "triton"])

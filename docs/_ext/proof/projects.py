@@ -44,11 +44,11 @@ def state(step: int) -> dict[str, File]:
     Raises:
         ValueError: there is no such step, or steps.toml does not fit the starter.
     """
-    if step == EXERCISES:
-        return _exercises()
-    if not 1 <= step <= LAST:
+    if not 1 <= step <= EXERCISES:
         raise ValueError(f"there is no step {step}: the guide has 1 to {LAST}")
-    folder = {1: STARTER / "first", LAST: STARTER}.get(step, STARTER / "cpp")
+    folders = {1: STARTER / "first", LAST: STARTER}
+    folders[EXERCISES] = ROOT / "examples_src/sources/exercises"
+    folder = folders.get(step, STARTER / "cpp")
     read = load(STARTER / "new.py").read(folder)
     originals = {path.as_posix(): folder / path for path in read}
     texts = {path.as_posix(): text for path, text in read.items()}
@@ -69,17 +69,6 @@ def state(step: int) -> dict[str, File]:
             text = "".join(lines[number - 1] for number in kept)
             original = originals[name].relative_to(ROOT).as_posix()
             made[name] = File(original, text, tuple(kept))
-    return made
-
-
-def _exercises() -> dict[str, File]:
-    folder, made = ROOT / "examples_src/sources/exercises", {}
-    for path in sorted(folder.rglob("*.*")):
-        if path.suffix in (".py", ".toml"):
-            name, original = path.relative_to(folder), path.relative_to(ROOT)
-            text = path.read_text("utf-8")
-            numbers = tuple(range(1, len(text.splitlines()) + 1))
-            made[name.as_posix()] = File(original.as_posix(), text, numbers)
     return made
 
 

@@ -9,7 +9,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-import opbook
+import opbook.triton  # registers the operators
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 

@@ -11,6 +11,7 @@ try:
 except RuntimeError:  # it was built without a GPU compiler
     has_gpu = False
 needs_gpu = pytest.mark.skipif(not has_gpu, reason="no GPU, or no kernels for it")
+torch._inductor.config.fx_graph_cache = False  # [fake/] it would not notice your edits
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 # Nothing, one element, multiples of a 16-byte vector and others, several blocks.
 SHAPES = [(), (0,), (1,), (8,), (7, 3), (2, 0, 5), (3, 1031), (2, 3, 4096)]

@@ -39,10 +39,6 @@ def _has_tangent(*tensors: Tensor) -> bool:
     return can_ask and any(unpack(x).tangent is not None for x in tensors)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
 # Shape, dtype, device and strides of the results, for torch.compile.
 @torch.library.register_fake("starter::softmax_lse")
 def _(scores, mask=None, scale=1.0):
@@ -57,7 +53,8 @@ def _(scores, mask=None, scale=1.0):
         for m, s in zip(reversed(mask.shape), reversed(scores.shape), strict=False):
             torch._check((m == 1) | (m == s), lambda: shape)  # later, if data decide
         torch._check(mask.device == scores.device, lambda: device)
-    lse = scores.new_empty(scores.shape[:-1], dtype=_wide(scores.dtype))
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    lse = scores.new_empty(scores.shape[:-1], dtype=wide)
     return scores.new_empty(scores.shape), lse
 
 
@@ -71,7 +68,7 @@ def gradient(
     grad_probs: Tensor | None, grad_lse: Tensor | None, probs: Tensor, scale: float
 ) -> Tensor:
     """Compute the gradient in PyTorch's operators, which have all derivatives."""
-    p = probs.to(_wide(probs.dtype))
+    p = probs.to(torch.promote_types(probs.dtype, torch.float32))
     arrived = torch.zeros_like(p)
     if grad_probs is not None:
         d = grad_probs.to(p.dtype).masked_fill(p == 0, 0)
@@ -85,9 +82,8 @@ def gradient(
 
 
 def _save_probs(ctx, inputs, output):
-    probs, _ = output
-    _, _, ctx.scale = inputs
-    ctx.save_for_backward(probs)
+    ctx.scale = inputs[2]
+    ctx.save_for_backward(output[0])
     ctx.set_materialize_grads(False)  # a result that nobody used has None, not zeros
 
 
@@ -100,7 +96,5 @@ def _backward(ctx, grad_probs, grad_lse):
 
 
 torch.library.register_autograd(
-    "starter::softmax_lse",
-    _backward,
-    setup_context=_save_probs,
+    "starter::softmax_lse", _backward, setup_context=_save_probs
 )

@@ -38,10 +38,6 @@ def softmax_lse(
     return torch.ops.starter.softmax_lse(scores, mask, scale)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
 @triton.jit
 def load(place, mask):
     """Load elements in the type to compute in, 0 where the mask is False."""
@@ -128,7 +124,7 @@ def gradient(
     grad_probs: Tensor | None, grad_lse: Tensor | None, probs: Tensor, scale: float
 ) -> Tensor:
     """Compute the gradient in PyTorch's operators, which have all derivatives."""
-    p = probs.to(_wide(probs.dtype))
+    p = probs.to(torch.promote_types(probs.dtype, torch.float32))
     arrived = torch.zeros_like(p)
     if grad_probs is not None:
         d = grad_probs.to(p.dtype).masked_fill(p == 0, 0)
@@ -169,7 +165,8 @@ def _check_like(name: str, x: Tensor | None, like: Tensor, dtype, broadcasts=Fal
 
 
 def _new_results(scores: Tensor) -> tuple[Tensor, Tensor]:
-    lse = scores.new_empty(scores.shape[:-1], dtype=_wide(scores.dtype))
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    lse = scores.new_empty(scores.shape[:-1], dtype=wide)
     return scores.new_empty(scores.shape), lse
 
 
