@@ -52,6 +52,8 @@ const siteSearch = (() => {
       .replace(/(?:\w+\.)+(?=[A-Z]\w*(?:Error|Exception|Warning|Unsupported)\b)/g, "")
       .replace(/Symbol not found: \(?_?(?=_Z)/g, "undefined symbol: ")
       .replace(/\bCXXABI_(?=\d)/g, "GLIBCXX_") // both are versions of libstdc++
+      .replace(/(?:what\(\): +)?\w+(?:\(\))?, \S+:\d+, /g, " ") // STD_TORCH_CHECK's place
+      .replace(/(?<=" )not implemented for (?=')/g, "not_implemented for_dtype ")
       .replace(/Library not loaded: (?:\S*\/)?(\S+)/g, "$1: cannot open shared object file")
       .replace(UNLINKED, "$1_Z5torch")
       .replace(PLACE, " ");
