@@ -338,8 +338,9 @@ def test_flags_that_the_compiler_refuses(tmp_path, name):
         assert not faults(found)
     else:
         assert only_problem(found).endswith("(-O2 -march=k99): bad value k99")
-    environment[name] = "-O2 -march=k8"
-    assert not faults(doctor.check_cpp_compiler(machine(environment)))
+    for right in ("-O2 -march=k8", '-DNAME="a b"', 'an odd "'):
+        environment[name] = right
+        assert not faults(doctor.check_cpp_compiler(machine(environment)))
 
 
 def test_missing_build_tools(monkeypatch):

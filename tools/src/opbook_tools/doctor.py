@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -362,7 +363,11 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
     name = (output.splitlines() or [command[0]])[0].strip()
     source = "source.cpp", "#include <concepts>\n"
     variables = "CFLAGS", "CPPFLAGS"  # setuptools passes them on
-    flags = " ".join(machine.environment.get(name, "") for name in variables).split()
+    flags = " ".join(machine.environment.get(name, "") for name in variables)
+    try:
+        flags = shlex.split(flags)
+    except ValueError:  # an odd quote
+        flags = flags.split()
     if error := _compiled(machine, source, *command, "-std=c++20"):
         yield Finding(
             PROBLEM,
@@ -416,8 +421,8 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
         text = f"{what}: builds compile one file at a time, and load() refuses"
         yield Finding(WARNING, text, remedy)
     jobs = machine.environment.get("MAX_JOBS", "")
-    if jobs and not (jobs.isdigit() and int(jobs)):
-        effect = "no limit for ninja" if jobs.isdigit() else "torch ignores it"
+    if jobs and not (jobs.isdecimal() and int(jobs)):
+        effect = "no limit for ninja" if jobs.isdecimal() else "torch ignores it"
         yield Finding(WARNING, f"MAX_JOBS={jobs}: {effect}", "set it to 1 or more")
     if found := [f"{name} {have}" for name, have in versions.items() if have]:
         yield Finding(OK, f"build tools: {', '.join(found)}")
