@@ -51,6 +51,9 @@ const siteSearch = (() => {
       .replace(/\S+ \(with implementation in [^)]*\)|opcheck\(op, \.\.\.\): \w+ failed with/g, "")
       .replace(/(?:\w+\.)+(?=[A-Z]\w*(?:Error|Exception|Warning|Unsupported)\b)/g, "")
       .replace(/Symbol not found: \(?_?(?=_Z)/g, "undefined symbol: ")
+      .replace(/\bCXXABI_(?=\d)/g, "GLIBCXX_") // both are versions of libstdc++
+      .replace(/(?:what\(\): +)?\w+(?:\(\))?, \S+:\d+, /g, " ") // STD_TORCH_CHECK's place
+      .replace(/(?<=" )not implemented for (?=')/g, "not_implemented for_dtype ")
       .replace(/Library not loaded: (?:\S*\/)?(\S+)/g, "$1: cannot open shared object file")
       .replace(UNLINKED, "$1_Z5torch")
       .replace(PLACE, " ");
@@ -89,12 +92,17 @@ const siteSearch = (() => {
     /(\S+)['’"] (?:was not declared|is undefined|does not name a type)/gi,
     /\w+::(\w+)[\w:]*['’"] has no member/gi,
     /satisfies the requirement ([\w-]+)/gi,
-    /(?:specified|out of resource:|too much|depth exceeded in|depth exceeded while) (\w+)/gi,
+    /(?:specified|out of resource:|too much|too many|depth exceeded in|depth exceeded while) (\w+)/gi,
     /(?:unknown type name|builtin operator) (\S+)/gi,
     /\b(warpSize)\b/g,
     /(more than one) operator/gi,
     /missing (?:\d+ )?required (?:positional )?arguments?:? '(\w+)/gi,
     /active drivers \(\[(<class)/gi,
+    /'(\w+)'\W+ambiguous symbol/gi,
+    /(?:namespace|class|struct) \W?(\w+)\W has no member/gi,
+    /is not a member of \W(\w+)/gi,
+    /no instance of (?:overloaded function|function template) \W([\w:]+)/gi,
+    /\bversion \W?([a-z]+)_[\d.]+\W? not found/gi,
   ];
   // A library or a header, of which the folders count.
   const FILE = /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi;
@@ -124,7 +132,7 @@ const siteSearch = (() => {
   // Where another line of a log begins, perhaps one that was pasted into a field of one line.
   const EXCEPTION = /\b[A-Z]\w*(?:Error|Exception|Warning|Unsupported): /;
   const LINES = new RegExp(`\\n| {3,}|(?=${EXCEPTION.source}|\\berror *: )`, "g");
-  const OTHERS = /tensorflow|\bjax|paddle/i;
+  const OTHERS = /tensorflow|\bjax|paddle|hidden symbol/i;
   const isMessage = (text) =>
     pieces(text).length > 6 ||
     /^\S+: \S+ |(error|exception|warning|fatal)\b( \w+)?\s*[:([]/i.test(text) ||

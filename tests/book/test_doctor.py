@@ -1,5 +1,6 @@
 """opbook doctor names every fault that is planted, and none where there is none."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ cuda = types.SimpleNamespace(is_available=lambda: False)
 ops = types.SimpleNamespace(opbook=None)
 """
 PACKAGE = Path(opbook.__file__).parent
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 CPU = {"version": "2.13.0+cpu"}
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0"}
 ROCM = {"version": "2.13.0+rocm7.0", "hip": "7.0.51831"}
@@ -271,6 +273,14 @@ def test_torch_that_is_missing_old_or_broken(known, text):
     assert text in only_problem(doctor.check_torch(machine(**known)))
 
 
+@pytest.mark.parametrize("suffix", [".cpython-399-x86_64-linux-gnu.so", SUFFIX])
+def test_torch_for_another_python(tmp_path, suffix):
+    (tmp_path / f"_C{suffix}").touch()
+    found = machine(says={"error": "or by running Python"}, torch_folder=tmp_path)
+    text = only_problem(doctor.check_torch(found))
+    assert text.endswith(f"({suffix})" if "399" in suffix else "or by running Python")
+
+
 def test_the_version_of_torch_is_read_without_an_import(copy):
     assert Machine().torch_build["version"] == torch.__version__
     known = Machine({})
@@ -313,6 +323,26 @@ def test_a_compiler_that_makes_no_file(tmp_path):
     assert not faults(doctor.check_cpp_compiler(machine({"PATH": str(tmp_path)})))
 
 
+FLAGS = (
+    """for one; do [ "$one" = -march=k99 ] && echo "bad value k99" && exit 1; done"""
+)
+
+
+@pytest.mark.parametrize("name", ["CFLAGS", "CPPFLAGS", "LDFLAGS"])
+def test_flags_that_the_compiler_refuses(tmp_path, name):
+    made = program(tmp_path / "c++", "g++ 14")
+    made.write_text(made.read_text().replace("echo", f"{FLAGS}\necho", 1))
+    environment = {"PATH": str(tmp_path), name: "-O2 -march=k99"}
+    found = [*doctor.check_cpp_compiler(machine(environment))]
+    if name == "LDFLAGS":
+        assert not faults(found)
+    else:
+        assert only_problem(found).endswith("(-O2 -march=k99): bad value k99")
+    for right in ("-O2 -march=k8", '-DNAME="a b"', 'an odd "'):
+        environment[name] = right
+        assert not faults(doctor.check_cpp_compiler(machine(environment)))
+
+
 def test_missing_build_tools(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "")
     problem, warning = doctor.check_build_tools(machine())
@@ -321,13 +351,39 @@ def test_missing_build_tools(monkeypatch):
     assert "no ninja" in warning.text
 
 
+def test_ninja_has_to_be_on_the_path(tmp_path):
+    (warning,) = faults(doctor.check_build_tools(machine()))
+    assert (warning.level, warning.text[:20]) == (WARNING, "ninja is not on PATH")
+    assert warning.remedy.startswith("activate the environment")
+    program(tmp_path / "ninja", "1.13.0")
+    assert not faults(doctor.check_build_tools(machine({"PATH": str(tmp_path)})))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "text"),
+    [
+        ("0", "no limit"),
+        ("abc", "ignores it"),
+        ("-1", "ignores it"),
+        ("8", ""),
+    ],
+)
+def test_max_jobs(tmp_path, jobs, text):
+    program(tmp_path / "ninja", "1.13.0")
+    environment = {"PATH": str(tmp_path), "MAX_JOBS": jobs}
+    found = faults(doctor.check_build_tools(machine(environment)))
+    assert [f"MAX_JOBS={jobs}: " in f.text and text in f.text for f in found] == (
+        [True] if text else []
+    )
+
+
 @pytest.mark.parametrize(
     ("version", "old"), [("65.5.0", True), ("77.0.2", True), ("77.0.3", False)]
 )
-def test_setuptools_that_is_too_old(monkeypatch, version, old):
-    versions = {"setuptools": version, "ninja": "1.13"}
-    monkeypatch.setattr(doctor, "_version", versions.get)
-    findings = [*doctor.check_build_tools(machine())]
+def test_setuptools_that_is_too_old(monkeypatch, tmp_path, version, old):
+    monkeypatch.setattr(doctor, "_version", {"setuptools": version}.get)
+    program(tmp_path / "ninja", "1.13.0")
+    findings = [*doctor.check_build_tools(machine({"PATH": str(tmp_path)}))]
     if old:
         text = only_problem(findings)
         assert (
@@ -428,7 +484,9 @@ def test_cuda_home_goes_before_path(tmp_path):
     program(tmp_path / "nvcc", "release 12.6")
     environment = {"PATH": str(tmp_path), "CUDA_HOME": "/nowhere"}
     found = only_problem(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
-    assert found.endswith("(CUDA 13.0): no nvcc found")
+    assert found.endswith("(CUDA 13.0): CUDA_HOME=/nowhere has no bin/nvcc")
+    (fault,) = doctor.check_gpu_compiler(machine({"CUDA_HOME": ""}, build=CUDA))
+    assert "CUDA_HOME=" not in fault.text
 
 
 def test_a_toolkit_that_nothing_can_be_linked_with(tmp_path):
@@ -441,7 +499,7 @@ def test_a_toolkit_that_nothing_can_be_linked_with(tmp_path):
 def test_torch_for_rocm_and_its_compiler(tmp_path):
     nowhere = {"ROCM_HOME": "/nowhere"}
     missing = doctor.check_gpu_compiler(machine(nowhere, build=ROCM))
-    assert "no hipcc found" in only_problem(missing)
+    assert "ROCM_HOME=/nowhere has no bin/hipcc" in only_problem(missing)
     program(tmp_path / "bin" / "hipcc", "HIP version: 6.4.4")
     other = machine({"ROCM_HOME": str(tmp_path)}, build=ROCM)
     text = only_problem(doctor.check_gpu_compiler(other))
@@ -465,7 +523,7 @@ def test_no_visible_gpu_is_a_warning():
     [
         ("", {"gpus": []}, "IndexError: list index out of range"),
         ("native", {"gpus": []}, "is native and no GPU is visible: torch's build"),
-        ("8.0;99.9", H200 | {"refused": ["99.9"]}, "has 99.9, which torch"),
+        ("8.0;99.9", H200 | {"refused": ["99.9"]}, "has '99.9', which torch"),
         ("8.0;8.6", H200, "leaves out the GPU that is here (9.0)"),
         ("10.0+PTX", H200, "leaves out the GPU that is here (9.0)"),
     ],
@@ -493,9 +551,21 @@ def test_right_lists_of_architectures(chosen):
     assert not faults(doctor.check_architectures(found))
 
 
+def test_whether_a_gpu_is_visible_is_not_known_without_torch():
+    broken = machine(build=CUDA, says={"error": "killed by signal 4"})
+    assert not faults(doctor.check_architectures(broken))
+
+
+def test_an_architecture_that_torch_refuses_is_named_once(tmp_path):
+    environment = toolkit(tmp_path, NVCC.format(MAKES))
+    environment["TORCH_CUDA_ARCH_LIST"] = "8.0;99.9"
+    found = machine(environment, build=CUDA, says={"refused": ["99.9"]})
+    assert not faults(doctor.check_gpu_compiler(found))
+
+
 def test_the_list_of_amd_architectures():
     found = machine({"PYTORCH_ROCM_ARCH": "gfx942;9.0"}, build=ROCM)
-    assert "has 9.0" in only_problem(doctor.check_architectures(found))
+    assert "has '9.0', which" in only_problem(doctor.check_architectures(found))
     found = machine(build=ROCM, says={"gpus": []})
     assert "invalid target ID" in only_problem(doctor.check_architectures(found))
     found = machine({"PYTORCH_ROCM_ARCH": "native"}, build=ROCM, says={"gpus": []})
@@ -557,6 +627,9 @@ def test_a_library_without_gpu_kernels(tmp_path, gpus):
     assert "built without GPU kernels: its operators raise" in fault.text
     assert fault.remedy.startswith("install the CUDA toolkit 13.x")
     assert "USE_CUDA=1 python -m pip install" in fault.remedy
+    found = machine(build=CUDA, says=says, library=library, gpu_fault=None)
+    (fault,) = faults(doctor.check_library(found))
+    assert fault.remedy.startswith("USE_CUDA=1 python -m pip install")
     cpu = machine(says={"operators": 9}, library=library)
     assert not faults(doctor.check_library(cpu))
 
@@ -588,6 +661,17 @@ def test_triton(monkeypatch):
     assert fault.text.startswith("no Triton")
 
 
+def test_a_file_that_hides_triton(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "triton.py").touch()
+    text = only_problem(doctor.check_triton(machine(build=CUDA, says=H200)))
+    assert text.endswith("triton.py is imported as triton")
+    (tmp_path / "triton.py").unlink()
+    (tmp_path / "triton").mkdir()  # without __init__.py, the real one goes first
+    importlib.invalidate_caches()
+    assert not faults(doctor.check_triton(machine()))
+
+
 @pytest.mark.parametrize(
     ("arch", "environment", "variable"),
     [
@@ -609,7 +693,7 @@ def test_ptxas_is_asked_whether_it_knows_the_gpu(tmp_path, arch, environment, va
             f'done\necho "fatal: $1 {refuse}"\nexit 1\n'
         )
     says = {"gpus": [["NVIDIA GPU", arch]]}
-    known = {"triton_folders": [str(tmp_path)], "build": CUDA, "says": says}
+    known = {"triton": ([str(tmp_path)], None), "build": CUDA, "says": says}
     found = [*doctor.check_triton(machine(environment, **known))]
     if variable:
         assert "does not know NVIDIA GPU (sm_" in only_problem(found)
@@ -620,7 +704,7 @@ def test_ptxas_is_asked_whether_it_knows_the_gpu(tmp_path, arch, environment, va
 
 def test_triton_needs_the_headers_of_python(monkeypatch, tmp_path):
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
-    found = machine(build=CUDA, says=H200, triton_folders=[])
+    found = machine(build=CUDA, says=H200, triton=([], None))
     assert "this Python has no Python.h" in only_problem(doctor.check_triton(found))
     interpreted = machine({"TRITON_INTERPRET": "1"}, says={"gpus": []})
     assert not faults(doctor.check_triton(interpreted))
@@ -650,6 +734,14 @@ def test_a_cache_that_cannot_be_made(cache, monkeypatch):
         assert text.endswith(
             "cache is a folder that you may not write to: load() cannot build"
         )
+
+
+def test_a_cache_on_a_disk_that_is_full(cache, monkeypatch):
+    usage = type("Usage", (), {"free": 0})
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert "is on a disk that is full" in only_problem(check_cache(cache))
+    usage.free = 1 << 30
+    assert not faults(check_cache(cache))
 
 
 @pytest.mark.parametrize("folder", [".", "mine"])

@@ -18,6 +18,8 @@ import itertools
 import json
 import os
 import re
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -105,10 +107,17 @@ class Finding:
     remedy: str = ""
 
 
+def found(module: str) -> tuple[list[str], Path | None]:
+    """A module's folders, and the file that its import runs; it is not imported."""
+    spec = importlib.util.find_spec(module)
+    folders = [*(spec.submodule_search_locations or ())] if spec else []
+    return folders, Path(spec.origin) if spec and spec.origin else None
+
+
 def opbook_here() -> Path | None:
-    """The folder of the package ``opbook``, found without importing it."""
-    spec = importlib.util.find_spec("opbook")
-    return Path(spec.origin).parent if spec and spec.origin else None
+    """The folder of the package ``opbook``."""
+    file = found("opbook")[1]
+    return file.parent if file else None
 
 
 @dataclass(frozen=True)
@@ -149,16 +158,13 @@ class Machine:
 
     @functools.cached_property
     def torch_folder(self) -> Path | None:
-        """Where torch is installed, found without importing it."""
-        spec = importlib.util.find_spec("torch")
-        places = spec.submodule_search_locations if spec else None
-        return Path(next(iter(places))) if places else None
+        """Where torch is installed."""
+        return next(map(Path, found("torch")[0]), None)
 
     @functools.cached_property
     def torch_file(self) -> Path | None:
-        """What ``import torch`` would run, found without importing it."""
-        spec = importlib.util.find_spec("torch")
-        return Path(spec.origin) if spec and spec.origin else None
+        """What ``import torch`` would run."""
+        return found("torch")[1]
 
     @functools.cached_property
     def torch_build(self) -> dict[str, str]:
@@ -191,10 +197,9 @@ class Machine:
         return answers
 
     @functools.cached_property
-    def triton_folders(self) -> list[str]:
-        """Where Triton is installed, found without importing it."""
-        spec = importlib.util.find_spec("triton")
-        return [*spec.submodule_search_locations] if spec else []
+    def triton(self) -> tuple[list[str], Path | None]:
+        """Triton's folders, and what ``import triton`` would run."""
+        return found("triton")
 
     @functools.cached_property
     def gpu_kind(self) -> str:
@@ -279,6 +284,10 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
             f"python -m pip install 'torch>={least}'",
         )
     elif error := machine.torch_says.get("error"):
+        suffixes = importlib.machinery.EXTENSION_SUFFIXES  # of this Python
+        made = {path.name[2:] for path in machine.torch_folder.glob("_C.*")}
+        if made and not made.intersection(suffixes):
+            error = f"it is for another Python ({', '.join(made)})"
         yield Finding(
             PROBLEM,
             f"{text}: it cannot be imported: {error}",
@@ -325,8 +334,9 @@ def check_library(machine: Machine) -> Iterator[Finding]:
             PROBLEM if gpus else WARNING,
             "opbook._C was built without GPU kernels: its operators raise an error for "
             "tensors on a GPU",
-            f"{machine.gpu_fault[1]}; then: " * bool(machine.gpu_fault)
-            + f"USE_CUDA=1 {toolchain.REBUILD}",
+            "; then: ".join(
+                [*(machine.gpu_fault or ())[1:], f"USE_CUDA=1 {toolchain.REBUILD}"]
+            ),
         )
         return
     yield Finding(OK, f"opbook._C holds code for {', '.join(['the CPU', *targets])}")
@@ -352,12 +362,23 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
     output = machine.output(*command, "--version")[1]
     name = (output.splitlines() or [command[0]])[0].strip()
     source = "source.cpp", "#include <concepts>\n"
-    error = _compiled(machine, source, *command, "-std=c++20")
-    if error is not None:
+    variables = "CFLAGS", "CPPFLAGS"  # setuptools passes them on
+    flags = " ".join(machine.environment.get(name, "") for name in variables)
+    try:
+        flags = shlex.split(flags)
+    except ValueError:  # an odd quote
+        flags = flags.split()
+    if error := _compiled(machine, source, *command, "-std=c++20"):
         yield Finding(
             PROBLEM,
             f"{name} does not compile C++20: {error[0]}",
             "install g++ 11 or clang++ 16, or later, and set CXX to it",
+        )
+    elif error := _compiled(machine, source, *command, *flags, "-std=c++20"):
+        yield Finding(
+            PROBLEM,
+            f"{name} refuses CFLAGS or CPPFLAGS ({' '.join(flags)}): {error[0]}",
+            "unset them, or set CXX to the compiler that they are for",
         )
     else:
         yield Finding(OK, f"C++ compiler: {name}")
@@ -381,9 +402,9 @@ def _compiled(
 
 def check_build_tools(machine: Machine) -> Iterator[Finding]:
     """What a build needs besides compilers."""
-    versions = {name: _version(name) for name in ("setuptools", "ninja")}
-    if not versions["ninja"] and machine.which("ninja"):
-        versions["ninja"] = machine.output("ninja", "--version")[1].strip()
+    versions = {"setuptools": _version("setuptools"), "ninja": ""}
+    if ninja := machine.which("ninja"):  # torch asks PATH alone
+        versions["ninja"] = machine.output(ninja, "--version")[1].strip()
     least, have = toolchain.LEAST["setuptools"], versions["setuptools"]
     if toolchain.numbers(have) < toolchain.numbers(least):
         yield Finding(
@@ -394,11 +415,15 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
             f"python -m pip install 'setuptools>={least}'",
         )
     if not versions["ninja"]:
-        yield Finding(
-            WARNING,
-            "no ninja: builds compile one file at a time, and load() refuses",
-            "python -m pip install ninja",
-        )
+        what, remedy = "no ninja", "python -m pip install ninja"
+        if _version("ninja"):
+            what, remedy = "ninja is not on PATH", "activate the environment"
+        text = f"{what}: builds compile one file at a time, and load() refuses"
+        yield Finding(WARNING, text, remedy)
+    jobs = machine.environment.get("MAX_JOBS", "")
+    if jobs and not (jobs.isdecimal() and int(jobs)):
+        effect = "no limit for ninja" if jobs.isdecimal() else "torch ignores it"
+        yield Finding(WARNING, f"MAX_JOBS={jobs}: {effect}", "set it to 1 or more")
     if found := [f"{name} {have}" for name, have in versions.items() if have]:
         yield Finding(OK, f"build tools: {', '.join(found)}")
 
@@ -411,6 +436,11 @@ def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
         version = machine.torch_build[machine.gpu_kind]
         if machine.gpu_fault:
             fault, remedy = machine.gpu_fault
+            variables = f"{kind.upper()}_HOME", f"{kind.upper()}_PATH"
+            chosen = next(filter(machine.environment.get, variables), None)
+            if chosen and not toolchain.find(name, machine.environment):
+                fault = f"{chosen}={machine.environment[chosen]} has no bin/{name}"
+                remedy = f"unset it, or set it to a folder that has one, or {remedy}"
             text = f"GPU kernels cannot be built for this torch ({kind} {version})"
             yield Finding(PROBLEM, f"{text}: {fault}", remedy)
             return
@@ -436,7 +466,8 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
         r"compute_(\d+)", machine.output(machine.nvcc, "--list-gpu-arch")[1]
     )
     chosen = machine.environment.get("TORCH_CUDA_ARCH_LIST", "")
-    listed = [m[1] + m[2] for m in _ARCHITECTURE.finditer(chosen)]
+    names = {*re.split("[ ;]+", chosen)} - {*machine.torch_says.get("refused", [])}
+    listed = [m[1] + m[2] for m in map(_ARCHITECTURE.fullmatch, names) if m]
     here = [arch.replace(".", "") for _, arch in machine.torch_says.get("gpus", [])]
     for arch in sorted({*(listed if chosen else here)} - {*known} if known else ()):
         yield Finding(
@@ -501,7 +532,7 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
         if gpus:
             here = ", ".join(sorted(set(gpus)))
             yield Finding(OK, f"{variable} {is_set}: builds are for {here}")
-        else:
+        elif "error" not in machine.torch_says:
             amd = "cannot determine" if chosen else "invalid target ID ''"
             ends = {
                 "cuda": "torch's build ends with `IndexError: list index out of range`",
@@ -519,7 +550,8 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
     if wrong:
         yield Finding(
             PROBLEM,
-            f"{variable} has {', '.join(wrong)}, which torch or the compiler refuses",
+            f"{variable} has {', '.join(map(repr, wrong))}, which torch or the "
+            "compiler refuses",
             f"write it like {example}",
         )
         return
@@ -544,6 +576,10 @@ def check_triton(machine: Machine) -> Iterator[Finding]:
             "no Triton: no kernels in Triton, and no torch.compile for GPUs",
             "python -m pip install triton",
         )
+        return
+    folders, file = machine.triton
+    if file and not folders:
+        yield Finding(PROBLEM, f"{short(file)} is imported as triton", "rename it")
         return
     interpreted = machine.environment.get("TRITON_INTERPRET") == "1"
     gpus = machine.torch_says.get("gpus")
@@ -592,7 +628,7 @@ def _ptxas(machine: Machine, arch: str) -> tuple[str, str | None]:
 
     Newer versions of Triton bring another one for GPUs from 10.0 on.
     """
-    places = [Path(folder, "backends/nvidia/bin") for folder in machine.triton_folders]
+    places = [Path(folder, "backends/nvidia/bin") for folder in machine.triton[0]]
     newer = next(filter(Path.exists, (p / "ptxas-blackwell" for p in places)), None)
     variable, own = "TRITON_PTXAS_PATH", next(iter(places), Path()) / "ptxas"
     if newer and toolchain.numbers(arch) >= (10, 0):
@@ -625,6 +661,8 @@ def _not_writable(cache: Path) -> Iterator[Finding]:
         fault = "is not a folder"
     elif not os.access(there, os.W_OK | os.X_OK):
         fault = "is a folder that you may not write to"
+    elif not shutil.disk_usage(there).free:
+        fault = "is on a disk that is full"
     else:
         return
     yield Finding(PROBLEM, f"{short(there)} {fault}: load() cannot build", _OWN_CACHE)
