@@ -153,6 +153,73 @@ def test_eight_bits_are_no_numbers_to_calculate_with():
     assert found(lambda x: x.float() * 2, (X.to(torch.float8_e4m3fn),)) == {}
 
 
+def attention(q, k, v):
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def normalized(x):
+    far = x - x.mean(-1, keepdim=True)
+    return far * (far.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+
+def drops_in_its_own_dtype(x, generator):
+    return x * (torch.rand(x.shape, generator=generator, dtype=x.dtype) > 0.5)
+
+
+def rounded_to_tenths(x):
+    return x + ((x / 0.1).round() * 0.1 - x).detach()
+
+
+class _RoundsToTenths(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x / 0.1).round() * 0.1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def repeated(x, times):
+    return x.repeat(times, *[1] * (x.dim() - 1))
+
+
+RIGHT = {
+    "attention, NaN": (
+        attention,
+        torch.nn.functional.scaled_dot_product_attention,
+        tuple(X[None] + n for n in range(3)),
+        "values",
+    ),
+    "a norm of equal numbers": (
+        normalized,
+        lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+        (X,),
+        "values",
+    ),
+    "other numbers in each dtype": (
+        drops_in_its_own_dtype,
+        None,
+        (X, torch.Generator().manual_seed(3)),
+        "gradient in other ways",
+    ),
+    "a step": (_RoundsToTenths.apply, None, (X,), "half precision"),
+    "a gradient as its reference's": (
+        _RoundsToTenths.apply,
+        rounded_to_tenths,
+        (X,),
+        "gradient",
+    ),
+    "not element by element": (repeated, lambda x, n: x.repeat(n, 1), (X, 3), "sizes"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found_in_what_people_write(name):
+    operator, reference, arguments, what = RIGHT[name]
+    assert found(operator, arguments, reference=reference, names=[what]) == {}
+
+
 # What is wrong -----------------------------------------------------------------------
 
 known = {}
@@ -646,10 +713,22 @@ cube.register_autograd(
 )
 
 
-def test_custom_op_without_forward_mode_is_a_note_unless_strict():
-    assert verdict("forward mode", cube, (X,))[0] == "note"
-    assert verdict("forward mode", cube, (X,), strict=True)[0] == "WRONG"
-    assert found(cube, (X,)) == {}
+library.define("cube2(Tensor x) -> Tensor")
+library.impl("cube2", lambda x: x**3, "CPU")
+library.impl("cube2", torch.empty_like, "Meta")
+torch.library.register_autograd(
+    "check_test::cube2",
+    lambda ctx, grad: 3 * ctx.saved_tensors[0] ** 2 * grad,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    lib=library,
+)
+
+
+@pytest.mark.parametrize("operator", [cube, torch.ops.check_test.cube2])
+def test_an_operator_without_forward_mode_is_a_note_unless_strict(operator):
+    assert verdict("forward mode", operator, (X,))[0] == "note"
+    assert verdict("forward mode", operator, (X,), strict=True)[0] == "WRONG"
+    assert found(operator, (X,)) == {}
 
 
 def test_a_table_without_a_gradient_is_not_checked_and_the_rest_is():
@@ -797,7 +876,7 @@ library.impl("scale2_", lambda x, y: x.detach().mul_(y) is None or x, "CPU")
         (keeps_a_state, ""),
         (updates_under_no_grad, ""),
         (_SavesWhatItHasWritten.apply, "the gradient by argument 1"),
-        (scale_, "no gradient is recorded of what is written"),
+        (scale_, ""),
         (torch.ops.check_test.scale2_, "no gradient is recorded of what is written"),
         (under_no_grad, "no gradient is recorded of what is written"),
     ],
@@ -806,6 +885,16 @@ def test_the_gradient_of_what_is_written_is_compared(operator, text):
     wrong = found(operator, (X, X.exp()), names=["gradient", "gradient in other ways"])
     assert bool(wrong) == bool(text)
     assert text in wrong.get("gradient", "")
+
+
+def test_what_pytorch_cannot_record_of_a_write_is_a_note_unless_strict():
+    pair = X, X.exp()
+    for reference in (None, eager):
+        what, text = verdict("gradient", scale_, pair, reference=reference)
+        assert (what, "of what is written" in text) == ("note", True)
+    assert verdict("forward mode", scale_, pair)[0] == "note"
+    for name in ("gradient", "forward mode"):
+        assert verdict(name, scale_, pair, strict=True)[0] == "WRONG"
 
 
 # How a check ends ---------------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -98,6 +99,28 @@ class Case:
     def has_generator(self) -> bool:
         """Whether a generator is among the arguments."""
         return any(isinstance(value, torch.Generator) for value in self.leaves.values)
+
+    @functools.cached_property
+    def is_interpreted(self) -> bool:
+        """Whether it launches a kernel in Triton's interpreter."""
+        interpreter = sys.modules.get("triton.runtime.interpreter")
+        if interpreter is None:
+            return False
+        launch, launched = interpreter.GridExecutor.__call__, []
+
+        def note(*values: Any, **options: Any) -> Any:
+            launched.append(values)
+            return launch(*values, **options)
+
+        with mock.patch.object(interpreter.GridExecutor, "__call__", note):
+            self.call(self.leaves.copies())
+        return bool(launched)
+
+    @property
+    def low_dtypes(self) -> tuple[torch.dtype, ...]:
+        """Those of 16 bits; the interpreter calculates with the bits of bfloat16."""
+        every = torch.bfloat16, torch.float16
+        return every[1:] if self.is_interpreted else every
 
     @functools.cached_property
     def expected(self) -> Outcome:
