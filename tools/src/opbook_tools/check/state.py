@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opbook_tools.check import compare
+from opbook_tools.check import compare, values
 from opbook_tools.check.case import Case, Outcome, is_random, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
 from opbook_tools.check.registry import checks
@@ -197,6 +197,16 @@ def _(case: Case) -> None:
         actual = case.call(leaves)
     what = f"under autocast to {short(low)}"
     case.compare(actual, what, case.expected, noise, eps=eps, dtype=False, few=12)
+    pairs = zip(actual.values, case.expected.values, strict=True)
+    for n, (a, e) in enumerate(pairs):
+        if noise[n] is None or e.numel() < 8 or not values.is_arithmetic(e):
+            continue
+        # All together move less than the one that moves most.
+        size = compare.wide(e).norm()
+        far = (compare.wide(a) - compare.wide(e)).norm()
+        if far > 4 * eps * size + 4 * noise[n].norm():
+            share = f"differs by {far / size:.2g} of its norm"
+            raise Found(f"{what}: {actual.names[n]} {share}")
 
 
 def _all_moved(actual: Outcome, expected: Outcome) -> Iterator[Tensor | None]:
