@@ -100,8 +100,9 @@ def test_an_operator_that_ends_its_process_at_once_is_a_finding(module):
     assert run(module, "ends", "SAMPLES", *STRIDES) == 1
 
 
-def test_an_import_that_ends_python_is_misuse(module, tmp_path, capsys):
-    (tmp_path / f"{module}_ends.py").write_text("raise SystemExit(0)")
+@pytest.mark.parametrize("end", ["raise SystemExit(0)", "import os; os._exit(0)"])
+def test_an_import_that_ends_python_is_misuse(module, tmp_path, capsys, end):
+    (tmp_path / f"{module}_ends.py").write_text(end)
     assert run(f"{module}_ends", "double", "SAMPLES") == 2
     assert "cannot import" in capsys.readouterr().err
 

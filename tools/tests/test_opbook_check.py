@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+import torch.nn.functional as F
 from pytorchs_own import FUNCTIONS
 from torch import Tensor
 
@@ -151,6 +152,73 @@ def test_an_operator_that_refuses_gradients_frees_its_memory():
 
 def test_eight_bits_are_no_numbers_to_calculate_with():
     assert found(lambda x: x.float() * 2, (X.to(torch.float8_e4m3fn),)) == {}
+
+
+def attention(q, k, v):
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def normalized(x):
+    far = x - x.mean(-1, keepdim=True)
+    return far * (far.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+
+def drops_in_its_own_dtype(x, generator):
+    return x * (torch.rand(x.shape, generator=generator, dtype=x.dtype) > 0.5)
+
+
+def rounded_to_tenths(x):
+    return x + ((x / 0.1).round() * 0.1 - x).detach()
+
+
+class _RoundsToTenths(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x / 0.1).round() * 0.1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def repeated(x, times):
+    return x.repeat(times, *[1] * (x.dim() - 1))
+
+
+RIGHT = {
+    "attention, NaN": (
+        attention,
+        F.scaled_dot_product_attention,
+        tuple(X[None] + n for n in range(3)),
+        "values",
+    ),
+    "a norm of equal numbers": (
+        normalized,
+        lambda x: F.layer_norm(x, x.shape[-1:]),
+        (X,),
+        "values",
+    ),
+    "other numbers in each dtype": (
+        drops_in_its_own_dtype,
+        None,
+        (X, torch.Generator().manual_seed(3)),
+        "gradient in other ways",
+    ),
+    "a step": (_RoundsToTenths.apply, None, (X,), "half precision"),
+    "a gradient as its reference's": (
+        _RoundsToTenths.apply,
+        rounded_to_tenths,
+        (X,),
+        "gradient",
+    ),
+    "not element by element": (repeated, lambda x, n: x.repeat(n, 1), (X, 3), "sizes"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found_in_what_people_write(name):
+    operator, reference, arguments, what = RIGHT[name]
+    assert found(operator, arguments, reference=reference, names=[what]) == {}
 
 
 # What is wrong -----------------------------------------------------------------------
@@ -511,7 +579,7 @@ def test_a_setting_is_compared_with_what_it_was_before_the_first_call():
 
 def test_a_gradient_that_cancels_is_rounding():
     image = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    norm = torch.nn.functional.instance_norm
+    norm = F.instance_norm
     assert found(norm, (image,), names=["gradient in other ways"]) == {}
 
 
@@ -646,10 +714,22 @@ cube.register_autograd(
 )
 
 
-def test_custom_op_without_forward_mode_is_a_note_unless_strict():
-    assert verdict("forward mode", cube, (X,))[0] == "note"
-    assert verdict("forward mode", cube, (X,), strict=True)[0] == "WRONG"
-    assert found(cube, (X,)) == {}
+library.define("cube2(Tensor x) -> Tensor")
+library.impl("cube2", lambda x: x**3, "CPU")
+library.impl("cube2", torch.empty_like, "Meta")
+torch.library.register_autograd(
+    "check_test::cube2",
+    lambda ctx, grad: 3 * ctx.saved_tensors[0] ** 2 * grad,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    lib=library,
+)
+
+
+@pytest.mark.parametrize("operator", [cube, torch.ops.check_test.cube2])
+def test_an_operator_without_forward_mode_is_a_note_unless_strict(operator):
+    assert verdict("forward mode", operator, (X,))[0] == "note"
+    assert verdict("forward mode", operator, (X,), strict=True)[0] == "WRONG"
+    assert found(operator, (X,)) == {}
 
 
 def test_a_table_without_a_gradient_is_not_checked_and_the_rest_is():
@@ -797,7 +877,7 @@ library.impl("scale2_", lambda x, y: x.detach().mul_(y) is None or x, "CPU")
         (keeps_a_state, ""),
         (updates_under_no_grad, ""),
         (_SavesWhatItHasWritten.apply, "the gradient by argument 1"),
-        (scale_, "no gradient is recorded of what is written"),
+        (scale_, ""),
         (torch.ops.check_test.scale2_, "no gradient is recorded of what is written"),
         (under_no_grad, "no gradient is recorded of what is written"),
     ],
@@ -806,6 +886,153 @@ def test_the_gradient_of_what_is_written_is_compared(operator, text):
     wrong = found(operator, (X, X.exp()), names=["gradient", "gradient in other ways"])
     assert bool(wrong) == bool(text)
     assert text in wrong.get("gradient", "")
+
+
+def test_what_pytorch_cannot_record_of_a_write_is_a_note_unless_strict():
+    pair = X, X.exp()
+    for reference in (None, eager):
+        what, text = verdict("gradient", scale_, pair, reference=reference)
+        assert (what, "of what is written" in text) == ("note", True)
+    assert verdict("forward mode", scale_, pair)[0] == "note"
+    for name in ("gradient", "forward mode"):
+        assert verdict(name, scale_, pair, strict=True)[0] == "WRONG"
+
+
+# Beside a reference -------------------------------------------------------------------
+
+
+def clamps_its_index(x, i):
+    return x[i.clamp(min=0)]
+
+
+def takes_no_notice_of_its_block(x, block):
+    return torch.cat([2 * part for part in x.split(block, -1)], -1)
+
+
+def reads_its_index_with_16_bits(x):
+    flat = x.flatten()
+    return 2 * flat[torch.arange(len(flat)) % (1 << 16)].view(x.shape)
+
+
+def drops_a_sign(x):
+    return x.t() + 0.0
+
+
+def leaky(x):
+    return x.relu() - 0.01 * (-x).relu()
+
+
+def through_float(i):
+    return (i.float() * 3).long()
+
+
+def subtracts_its_bias(x, bias: Tensor | None = None):
+    return x if bias is None else x - bias
+
+
+def adds_its_bias(x, bias: Tensor | None = None):
+    return x if bias is None else bias + x
+
+
+def fails_without_its_weight(x, weight: Tensor | None):
+    return 0 * x if weight is None else x * weight
+
+
+def weights(x, weight: Tensor | None):
+    return x if weight is None else weight * x
+
+
+def takes_no_flag(x, reverse=False):
+    return x.cumsum(-1)
+
+
+def sums(x, reverse=False):
+    return x.flip(-1).cumsum(-1).flip(-1) if reverse else x.cumsum(-1)
+
+
+def drops(x, training: bool = False):
+    return F.dropout(x, 0.5, training)
+
+
+ROWS = torch.tensor([0, 3, 1])
+BESIDE = {
+    "-1 as an index": ("values", clamps_its_index, (X, ROWS), lambda x, i: x[i]),
+    "-1 as an index, refused": ("values", torch.index_select, (X, 0, ROWS), None),
+    "-1 as a dimension": (
+        "values",
+        lambda x, dim: x.sum(max(dim, 0)),
+        (X, 1),
+        torch.sum,
+    ),
+    "-1 as a size": (
+        "values",
+        takes_no_notice_of_its_block,
+        (X, 4),
+        lambda x, block: 2 * x,
+    ),
+    "16 bits": ("sizes", reads_its_index_with_16_bits, (X,), double),
+    "a sign of 0": ("values", drops_a_sign, (X,), torch.t),
+    "a sign of 0 that none needs": (
+        "values",
+        leaky,
+        (X,),
+        F.leaky_relu,
+    ),
+    "more than 24 bits": ("values", through_float, (INTEGERS,), lambda i: 3 * i),
+    "an optional tensor given": ("reference", subtracts_its_bias, (X,), adds_its_bias),
+    "an optional tensor left out": (
+        "reference",
+        fails_without_its_weight,
+        (X, X.exp()),
+        weights,
+    ),
+    "a flag": ("reference", takes_no_flag, (X,), sums),
+    "a flag that draws": ("reference", drops, (X,), drops),
+    "a flag that the reference ignores": ("reference", sums, (X,), takes_no_flag),
+}
+HARMLESS = {
+    "-1 as an index, refused",
+    "-1 as a size",
+    "a sign of 0 that none needs",
+    "a flag that draws",
+    "a flag that the reference ignores",
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_the_sample_leaves_out_is_compared(name):
+    which, operator, arguments, reference = BESIDE[name]
+    reference = reference or operator
+    given = {"reference": reference, "names": [which]}
+    assert bool(found(operator, arguments, **given)) is (name not in HARMLESS)
+    assert found(reference, arguments, **given) == {}
+
+
+@torch.library.custom_op("check_test::halves", mutates_args=())
+def halves(x: Tensor, half: bool = False, clip: bool = False) -> Tensor:
+    x = x.clamp_(-1, 1) if clip else x
+    return x.half() if half else x.clone()
+
+
+def test_a_flag_that_the_sample_leaves_out_keeps_what_is_promised():
+    halves.register_fake(lambda x, half=False, clip=False: torch.empty_like(x))
+    wrong = found(halves, (X,), names=["schema", "fake kernel"])
+    assert "clip True: argument 0 is written" in wrong["schema"]
+    assert "half True: promises the dtype float32" in wrong["fake kernel"]
+
+
+def test_a_tenth_more_under_autocast_is_no_rounding():
+    def tenth(x):
+        return 2 * x * (1.1 if torch.is_autocast_enabled("cpu") else 1)
+
+    def layers(x):
+        for _ in range(4):
+            x = (x @ (x.mT @ x)).tanh()
+        return x
+
+    assert "of its norm" in found(tenth, (X,), names=["autocast"])["autocast"]
+    for right in (double, layers):
+        assert found(right, (X,), names=["autocast"]) == {}
 
 
 # How a check ends ---------------------------------------------------------------------

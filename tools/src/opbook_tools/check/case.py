@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import logging
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -98,6 +100,28 @@ class Case:
     def has_generator(self) -> bool:
         """Whether a generator is among the arguments."""
         return any(isinstance(value, torch.Generator) for value in self.leaves.values)
+
+    @functools.cached_property
+    def is_interpreted(self) -> bool:
+        """Whether it launches a kernel in Triton's interpreter."""
+        interpreter = sys.modules.get("triton.runtime.interpreter")
+        if interpreter is None:
+            return False
+        launch, launched = interpreter.GridExecutor.__call__, []
+
+        def note(*values: Any, **options: Any) -> Any:
+            launched.append(values)
+            return launch(*values, **options)
+
+        with mock.patch.object(interpreter.GridExecutor, "__call__", note):
+            self.call(self.leaves.copies())
+        return bool(launched)
+
+    @property
+    def low_dtypes(self) -> tuple[torch.dtype, ...]:
+        """Those of 16 bits; the interpreter calculates with the bits of bfloat16."""
+        every = torch.bfloat16, torch.float16
+        return every[1:] if self.is_interpreted else every
 
     @functools.cached_property
     def expected(self) -> Outcome:
@@ -250,6 +274,50 @@ def overload(operator: Callable) -> Any:
         names = operator.overloads()
         return getattr(operator, names[0]) if len(names) == 1 else None
     return operator if isinstance(operator, torch._ops.OpOverload) else None
+
+
+def switched(operator: Callable, leaves: Leaves) -> Iterator[tuple[str, list[Leaves]]]:
+    """With each flag the other way round, and each optional tensor given or left out.
+
+    What is given may have one shape or another: there is a list of them to try.
+    """
+    args, kwargs = _pytree.tree_unflatten(list(leaves.values), leaves.spec)
+    for n, (name, kind, default) in enumerate(_parameters(operator)):
+        value = args[n] if n < len(args) else kwargs.get(name, default)
+        is_optional = "Tensor" in kind and ("None" in kind or "Optional[T" in kind)
+        if isinstance(value, bool):
+            others: list = [not value]
+        elif is_optional and (value is None or isinstance(value, Tensor)):
+            others = _to_give(leaves) if value is None else [None]
+        else:
+            continue
+        given = [
+            Sample((*args[:n], other, *args[n + 1 :]), kwargs)
+            if n < len(args)
+            else Sample(tuple(args), {**kwargs, name: other})
+            for other in others
+        ]
+        how = "given" if value is None else others[0]
+        yield f"{name} {how}", [Leaves.of(each).copies() for each in given]
+
+
+def _parameters(operator: Callable) -> list[tuple[str, str, Any]]:
+    """Name, type and default of each argument, as far as they are known."""
+    if func := overload(operator):
+        declared = func._schema.arguments
+        return [(each.name, str(each.type), each.default_value) for each in declared]
+    try:
+        known = inspect.signature(operator).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [(each.name, str(each.annotation), each.default) for each in known]
+
+
+def _to_give(leaves: Leaves) -> list[Tensor]:
+    """Tensors for an optional argument: a vector for the last dimension, then any."""
+    known = [values.other_values(leaves.values[n].detach()) for n in leaves.floating()]
+    vectors = [x.flatten()[: x.shape[-1]] for x in known[:1] if x.dim()]
+    return [x.clone() for x in (*vectors, *known)]
 
 
 def annotated(func: Any, leaves: Leaves) -> tuple[set[int], set[int]]:

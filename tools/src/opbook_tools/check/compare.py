@@ -86,7 +86,9 @@ def difference(
         return None
     place = tuple((~same).nonzero()[0].tolist())
     where = f"{list(place)}" if place else ""
-    return f"{where} is {a[place].item():.7g} instead of {e[place].item():.7g}".strip()
+    kind = ".7g" if e.is_floating_point() or e.is_complex() else ""
+    pair = f"{a[place].item():{kind}} instead of {e[place].item():{kind}}"
+    return f"{where} is {pair}".strip()
 
 
 def moved(actual: Any, expected: Any) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -50,6 +51,12 @@ class Problem:
         if all(values.storage_of(x) in memory for x in results):
             results += [x for x in after if not any(x is y for y in results)]
         return results
+
+    @property
+    def reference(self) -> Problem:
+        """The same of the reference."""
+        case = dataclasses.replace(self.case, operator=self.case.reference)
+        return dataclasses.replace(self, case=case)
 
     def names(self) -> list[str]:
         """How the tensors to differentiate by are called."""
@@ -318,7 +325,8 @@ def _(case: Case) -> None:
         except Skipped as why:
             rough = why
         except Found as wrong:
-            _explain(problem, problem.names()[wanted], wrong)
+            if not _is_that_of_reference(problem, wanted):
+                _explain(problem, problem.names()[wanted], wrong)
     if len(missing) == len(problem.places):
         if is_pytorchs(case.operator) or not _changes(problem):
             raise Skipped("it has no gradient")
@@ -342,10 +350,27 @@ def _explain(problem: Problem, name: str, wrong: Found) -> None:
     text = f"if it is meant to differ: --expect 'gradient: the gradient by {name}'"
     if problem.case.facts.written and nodes == {"CloneBackward0"}:  # of the problem
         text = "no gradient is recorded of what is written"
-        if not problem.case.facts.calls and not problem.case.expected.results:
-            raise Noted(f"not checked: {text}")  # under no_grad, as an optimizer writes
+        if _writes_alone(problem.case):
+            raise Noted(f"not checked: {text}")
         text += ": ctx.mark_dirty tells autograd, or refuse what requires one"
     raise Found(f"{wrong}; {text}") from wrong
+
+
+def _writes_alone(case: Case) -> bool:
+    """Whether it returns nothing, as an optimizer does: PyTorch records no gradient."""
+    return not case.expected.results and not case.strict
+
+
+def _is_that_of_reference(problem: Problem, n: int) -> bool:
+    """Whether the reference's gradient is the same, and other than differences."""
+    if problem.case.reference is None:
+        return False
+    run = functools.partial(_each_result, wanted=n)
+    if not _is_wrong_too(problem.reference, run):
+        return False
+    both = problem, problem.reference
+    pair = [_gradient(each, problem.at, [n], _weights)[0][0] for each in both]
+    return not compare.difference(*pair, **_tolerances(problem))
 
 
 def _recorded_elsewhere(problem: Problem, n: int) -> None:
@@ -366,12 +391,10 @@ def _recorded_elsewhere(problem: Problem, n: int) -> None:
 
 def _given_by_reference(problem: Problem, missing: list[int]) -> None:
     """What has a gradient in the reference must have one."""
-    if problem.case.reference is None:
+    if problem.case.reference is None or _writes_alone(problem.case):
         return
-    case = dataclasses.replace(problem.case, operator=problem.case.reference)
-    reference = dataclasses.replace(problem, case=case)
     for n in missing:
-        [gradient], _ = _gradient(reference, problem.at, [n], _weights)
+        [gradient], _ = _gradient(problem.reference, problem.at, [n], _weights)
         if gradient.any():
             name = problem.names()[n]
             raise Found(f"no gradient by {name}, and the reference has one")
@@ -603,9 +626,9 @@ def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
 
 def _in_own_dtype(case: Case, problem: Problem, names) -> None:
     """The gradient of the sample as it is, beside the one in fp64."""
-    if not problem.is_precise:
-        return
-    for dtype in (None, torch.bfloat16, torch.float16):
+    if not problem.is_precise or case.facts.is_random or case.has_generator:
+        return  # other numbers are drawn in each dtype
+    for dtype in (None, *case.low_dtypes):
         own = case.leaves.copies()
         real = [n for n in own.floating() if own.values[n].is_floating_point()]
         if dtype is not None:
@@ -771,7 +794,9 @@ def _compare_tangent(
     )
     if not wrong.any():
         return
-    if not tangent.any() and not problem.case.strict and _is_custom_op(problem.case):
+    case = problem.case
+    writes = bool(case.facts.calls) and _writes_alone(case)
+    if not case.strict and (writes or (not tangent.any() and _is_generated(problem))):
         raise Noted(
             "not supported by custom_op: the tangent is zero, and nothing is raised"
         )
@@ -783,11 +808,10 @@ def _compare_tangent(
     )
 
 
-def _is_custom_op(case: Case) -> bool:
-    """Whether a Python custom_op is called, which has no place for a forward mode."""
-    from torch._library.custom_ops import OPDEFS
-
-    return any(
-        name.rpartition(".")[0].replace(".", "::") in OPDEFS
-        for name in case.facts.calls
-    )
+def _is_generated(problem: Problem) -> bool:
+    """Whether `register_autograd` made its gradient: that has no forward mode."""
+    results = problem([x.clone().requires_grad_() for x in problem.at])
+    nodes = {x.grad_fn for x in results if x.grad_fn}
+    while new := {n for node in nodes for n, _ in node.next_functions if n} - nodes:
+        nodes |= new
+    return any("GeneratedBackwardFor" in node.name() for node in nodes)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, Outcome
+from opbook_tools.check.case import Case, Outcome, is_random, switched
 from opbook_tools.check.errors import Found, Refused, Skipped
 from opbook_tools.check.memory import filled_memory
 from opbook_tools.check.registry import checks
-from opbook_tools.check.values import Leaves, short
+from opbook_tools.check.values import Leaves, is_plain, short
 
 LARGE = 1537  # more than a block, and no multiple of anything
 INTEGERS = torch.int8, torch.int16, torch.int32, torch.int64
@@ -26,6 +28,18 @@ def _(case: Case) -> None:
     _needs_reference(case)
     _computes_before_it_returns(case)
     _beside_reference(case, case.leaves, "the sample", dtype=True)
+    usual = _by_reference(case, case.leaves.copies())
+    for what, others in switched(case.operator, case.leaves):
+        for leaves in others:
+            with contextlib.suppress(Refused, Skipped):
+                if _differ(usual, _by_reference(case, leaves.copies())):
+                    _switched(case, leaves, what)
+                break  # both take it, or the reference takes no notice
+
+
+def _switched(case: Case, leaves: Leaves, what: str) -> None:
+    if not is_random(dataclasses.replace(case, leaves=leaves), case.operator):
+        _beside_reference(case, leaves, what)
 
 
 def _computes_before_it_returns(case: Case) -> None:
@@ -52,7 +66,10 @@ def _(case: Case) -> None:
     changes = values.changes(case.leaves)
     if not changes:
         raise Skipped("it takes no tensor with a size to change")
-    changes += [{old: LARGE} for old in values.sizes(case.leaves)]
+    known = values.sizes(case.leaves)
+    changes += [{old: LARGE} for old in known]
+    if len(known) > 1:  # together more elements than 16 bits count
+        changes.append({known[-2]: 47, known[-1]: LARGE})
     skipped = []
     for new in changes:
         if (leaves := _resized(case, new)) is None:
@@ -60,7 +77,9 @@ def _(case: Case) -> None:
         pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
         with filled_memory():
             skipped.append(_if_it_takes_them(case, leaves, f"a size of {pairs}"))
-    if len({case.leaves.values[n].shape for n in floating}) == 1:  # element by element
+    shapes = {case.leaves.values[n].shape for n in floating}
+    results = {x.shape for x in case.expected.tensors()}
+    if len(shapes) == 1 and results <= shapes:  # element by element
         single = case.leaves.mapped(lambda x: x.flatten()[:1].sum(), floating)
         skipped.append(_if_it_takes_them(case, single, "no dimensions"))
     _raise_if_all(skipped)
@@ -80,7 +99,78 @@ def _(case: Case) -> None:
             leaves = case.leaves.copies().replaced({n: x})
             what = f"{case.leaves.names[n]} with {what}"
             skipped.append(_if_it_takes_them(case, leaves, what))
+            if what.endswith("0.0"):
+                with contextlib.suppress(Refused):
+                    _keeps_its_sign(case, leaves, n, what)
+    for what, leaves in _from_the_end(case):
+        _if_it_takes_them(case, leaves, what)
     _raise_if_all(skipped)
+
+
+def _keeps_its_sign(case: Case, leaves: Leaves, n: int, what: str) -> None:
+    """Where the reference is odd in one number, the sign of a zero is that of both."""
+    zeros = leaves.values[n] == 0
+    step = leaves.values[n].abs().mean() / 1024
+
+    def reference(by: Tensor | None = None) -> tuple:
+        x = leaves.values[n] if by is None else leaves.values[n].where(~zeros, by)
+        return case.call(leaves.copies().replaced({n: x}), case.reference).tensors()
+
+    actual = case.call(leaves.copies()).tensors()
+    every = zip(actual, reference(), reference(step), reference(-step), strict=False)
+    for a, e, above, below in every:
+        if not values.is_arithmetic(a) or a.is_complex() or not torch.equal(a, e):
+            continue
+        is_odd = (above == -below) & (above != 0)
+        lost = is_odd & (a == 0) & (a.signbit() != e.signbit())
+        if lost.any() and (above != below).sum() <= zeros.sum():
+            place = lost.nonzero()[0].tolist()
+            signs = [x[lost][0].item() for x in (a, e)]
+            text = f"the result{place} is {signs[0]} instead of {signs[1]}"
+            raise Found(f"{what}, beside the reference: {text}")
+
+
+def _from_the_end(case: Case) -> Iterator[tuple[str, Leaves]]:
+    """Indices that the reference counts from the end, and takes for the same."""
+    shapes = [case.leaves.values[n].shape for n in case.leaves.floating()]
+    sizes = {*map(len, shapes), *(size for shape in shapes for size in shape)} - {0}
+    for n, i in enumerate(case.leaves.values):
+        if not (type(i) is int or (isinstance(i, Tensor) and i.dtype in INTEGERS)):
+            continue
+        every = torch.as_tensor(i)
+        for size in sizes if every.numel() else ():
+            last = int(every.max())
+            by = -size if every.min() >= 0 else size
+            if not -size <= last < size or (by > 0 and type(i) is not int):
+                continue
+            same, near = (every.where(every != last, last + by + k) for k in (0, 1))
+            same, near = (int(x) if type(i) is int else x for x in (same, near))
+            changed = [case.leaves.copies().replaced({n: x}) for x in (same, near)]
+            if _is_index(case, *changed):
+                yield f"{case.leaves.names[n]} with {last + by} for {last}", changed[0]
+
+
+def _is_index(case: Case, same: Leaves, near: Leaves) -> bool:
+    try:
+        usual = _by_reference(case, case.leaves.copies())
+        if _differ(usual, _by_reference(case, same.copies())):
+            return False
+    except Skipped:
+        return False
+    try:
+        return _differ(usual, _by_reference(case, near.copies()))
+    except Skipped:
+        return True
+
+
+def _differ(first: Outcome, second: Outcome) -> bool:
+    """Whether other numbers are returned, or left in what is no index."""
+    both = zip(first.values, second.values, strict=False)
+    return any(
+        compare.difference(a, b)
+        for n, (a, b) in enumerate(both)
+        if n < first.results or values.is_arithmetic(a)
+    )
 
 
 def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -88,6 +178,8 @@ def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
         if x.dtype in INTEGERS:
             yield "its numbers times -1", -x
             yield "large numbers", x * min(1 << 4 * x.dtype.itemsize, 1 << 17)
+        if x.dtype in INTEGERS[2:]:
+            yield "odd numbers above 2**24", 2 * x + (1 << 24) + 1
         return
     for value in (math.nan, math.inf, -math.inf, -0.0, 0.0):
         some = x.clone().contiguous()
@@ -96,7 +188,7 @@ def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
     for factor in (100, 0.01, -1):
         yield f"its numbers times {factor}", (x * factor).to(x.dtype)
     yield "zeros", torch.zeros_like(x)
-    yield "equal numbers", x.flatten()[:1].expand(x.numel()).reshape(x.shape)
+    yield "equal numbers", x.flatten()[:1].repeat(x.numel()).view(x.shape)
 
 
 def _needs_reference(case: Case) -> None:
@@ -108,7 +200,9 @@ def _needs_reference(case: Case) -> None:
 def _if_it_takes_them(case: Case, leaves: Leaves, what: str) -> Skipped | None:
     """Compare, unless the operator refuses; return why the reference cannot."""
     try:
-        _beside_reference(case, leaves, what)
+        # PyTorch's other attention on the CPU returns 0 for a row with NaN.
+        with sdpa_kernel(SDPBackend.MATH):
+            _beside_reference(case, leaves, what)
     except Refused:
         return None
     except Skipped as why:
@@ -147,6 +241,8 @@ def _beside_reference(
         moved = compare.larger(moved, _own_error(plain.values[n], precise.values[n]))
         options = {"eps": eps, "noise": moved, "few": few}
         value = actual.values[n]
+        if what.endswith("inf"):
+            value = _or_zero(value, plain.values[n])
         if dtype and (other := _other_dtype(value, plain.values[n])):
             raise Found(f"{what}, beside the reference: {name} {other}")
         text = compare.difference(value, plain.values[n], dtype=False, **options)
@@ -155,6 +251,14 @@ def _beside_reference(
         ):
             space = "" if text.startswith("[") else " "
             raise Found(f"{what}, beside the reference: {name}{space}{text}")
+
+
+def _or_zero(actual: object, expected: object) -> object:
+    """Where -inf fills a row, PyTorch's attention returns 0, and a softmax NaN."""
+    tensors = all(isinstance(x, Tensor) and is_plain(x) for x in (actual, expected))
+    if not tensors or actual.shape != expected.shape:
+        return actual
+    return actual.where(~(actual.isnan() & (expected == 0)), 0)
 
 
 def _other_dtype(actual: object, expected: object) -> str:
@@ -220,7 +324,7 @@ def _(case: Case) -> None:
     if not real:
         raise Skipped("it takes no floating-point tensor")
     refusal, called = None, False
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in case.low_dtypes:
         for places in [real] + [[n] for n in real if len(real) > 1]:
             try:
                 _in_low_precision(case, case.leaves, dtype, places)
@@ -282,11 +386,11 @@ def _noise_in(
     eps = compare.eps_of(low.values[n] for n in places)
     generator = torch.Generator().manual_seed(0)
     noise: list = [None] * len(expected.values)
-    for _ in range(3):
+    for one_way in (None, None, None, -1, 1):  # these move all that is near a step
 
-        def rounded(x: Tensor) -> Tensor:
-            way = torch.randint(-1, 2, x.shape, generator=generator)
-            return x.float() * (1 + eps / 2 * way.to(x.device))
+        def rounded(x: Tensor, one_way=one_way) -> Tensor:
+            way = torch.randint(-1, 2, x.shape, generator=generator) / 2
+            return x.float() * (1 + eps * (one_way or way.to(x.device)))
 
         try:
             outcome = case.call(low.copies().mapped(rounded, places), operator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.testing._internal.optests import autograd_registration_check
 from torch.utils import _pytree
 
 from opbook_tools.check import values
-from opbook_tools.check.case import Case, annotated, overload
+from opbook_tools.check.case import Case, annotated, overload, switched
 from opbook_tools.check.errors import Found, Refused, Skipped, line
 from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, short
@@ -31,11 +32,16 @@ def _(case: Case) -> None:
         if not case.facts.written:
             raise
     for func, args, kwargs in called:
-        _keeps_its_schema(case, func, Leaves.of(Sample(args, kwargs)))
+        given = Leaves.of(Sample(args, kwargs))
+        _keeps_its_schema(case, func, given)
+        for what, others in switched(func, given):
+            for leaves in others:
+                with contextlib.suppress(Refused):
+                    _keeps_its_schema(case, func, leaves, f", {what}")
     _counts_its_writes(case)
 
 
-def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
+def _keeps_its_schema(case: Case, func: Any, leaves: Leaves, what: str = "") -> None:
     writable, aliased = annotated(func, leaves)
     before = leaves.copies()
     outcome = case.call(leaves, func)
@@ -44,7 +50,8 @@ def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
         same = torch.equal(values.memory(was), values.memory(now))
         if not same and n not in writable:
             raise Found(
-                f"{func}: {leaves.names[n]} is written, and the schema has no (a!)"
+                f"{func}{what}: {leaves.names[n]} is written, "
+                "and the schema has no (a!)"
             )
     memory = {values.storage_of(leaves.values[n]): n for n in leaves.tensors()}
     memory.pop(0, None)
@@ -53,7 +60,8 @@ def _keeps_its_schema(case: Case, func: Any, leaves: Leaves) -> None:
         if n is not None and n not in aliased:
             name = leaves.names[n]
             raise Found(
-                f"{func}: a result is the memory of {name}, and the schema has no (a)"
+                f"{func}{what}: a result is the memory of {name}, "
+                "and the schema has no (a)"
             )
 
 
@@ -103,7 +111,8 @@ def _(case: Case) -> None:
     refusal = None
     for func, args, kwargs in case.registered(backward=True):
         given = Leaves.of(Sample(args, kwargs))
-        for what, leaves in _variants(given, case.sizes):
+        switches = [(w, x) for w, every in switched(func, given) for x in every]
+        for what, leaves in (*_variants(given, case.sizes), *switches):
             try:
                 _promised(case, func, leaves, what)
             except Refused as why:

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
-from opbook_tools.check import compare
+from opbook_tools.check import compare, values
 from opbook_tools.check.case import Case, Outcome, is_random, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
 from opbook_tools.check.registry import checks
@@ -187,16 +186,27 @@ def _(case: Case) -> None:
     if not real:
         raise Skipped("it takes no floating-point tensor")
     device = case.leaves.values[real[0]].device.type
-    eps = torch.finfo(torch.bfloat16).eps
+    low = case.low_dtypes[0]
+    eps = torch.finfo(low).eps
     rounded = case.leaves.copies().mapped(
-        lambda x: x.detach().to(torch.bfloat16).to(x.dtype), real
+        lambda x: x.detach().to(low).to(x.dtype), real
     )
     noise = list(_all_moved(case.call(rounded), case.expected))
     leaves = case.leaves.copies()
-    with torch.autocast(device, torch.bfloat16):
+    with torch.autocast(device, low):
         actual = case.call(leaves)
-    what = "under autocast to bfloat16"
+    what = f"under autocast to {short(low)}"
     case.compare(actual, what, case.expected, noise, eps=eps, dtype=False, few=12)
+    pairs = zip(actual.values, case.expected.values, strict=True)
+    for n, (a, e) in enumerate(pairs):
+        if noise[n] is None or e.numel() < 8 or not values.is_arithmetic(e):
+            continue
+        # All together move less than the one that moves most.
+        size = compare.wide(e).norm()
+        far = (compare.wide(a) - compare.wide(e)).norm()
+        if far > 4 * eps * size + 4 * noise[n].norm():
+            share = f"differs by {far / size:.2g} of its norm"
+            raise Found(f"{what}: {actual.names[n]} {share}")
 
 
 def _all_moved(actual: Outcome, expected: Outcome) -> Iterator[Tensor | None]:
@@ -207,26 +217,10 @@ def _all_moved(actual: Outcome, expected: Outcome) -> Iterator[Tensor | None]:
         yield None if largest is None else largest.expand(moved.shape)
 
 
-def _is_interpreted(case: Case) -> bool:
-    """Whether it launches a kernel in Triton's interpreter."""
-    interpreter = sys.modules.get("triton.runtime.interpreter")
-    if interpreter is None:
-        return False
-    launch, launched = interpreter.GridExecutor.__call__, []
-
-    def note(*values: Any, **options: Any) -> Any:
-        launched.append(values)
-        return launch(*values, **options)
-
-    with mock.patch.object(interpreter.GridExecutor, "__call__", note):
-        case.call(case.leaves.copies())
-    return bool(launched)
-
-
 @checks("threads")
 def _(case: Case) -> None:
     case.once_known()
-    if _is_interpreted(case):
+    if case.is_interpreted:
         raise Skipped("Triton's interpreter, not the operator, is for one thread")
     inputs = [_scaled(case.leaves, 1 - n / 16) for n in range(8)]
     expected = [case.call(each.copies()).kept() for each in inputs]
