@@ -68,6 +68,8 @@ STRIDES = ("--select", "strides")
         ("double", "divides", 2),
         ("double", "leaves", 2),
         ("gone", "SAMPLES", 2),
+        ("torch.ops.aten.neg", "SAMPLES", 0),
+        ("torch.ops.aten.gone", "SAMPLES", 2),
     ],
 )
 def test_the_exit_status_tells(module, capsys, operator, samples, status):

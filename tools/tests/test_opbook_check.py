@@ -58,6 +58,16 @@ def test_a_right_operator_agrees_with_its_reference():
     check.check(double, (X,), reference=double)
 
 
+def test_numbers_that_a_result_grows_with_stay_small():
+    def count(x):
+        if x.amax() > 1 << 24:
+            os.abort()
+        return torch.bincount(x)
+
+    pair = count, (torch.tensor([3, 1, 3]),)
+    assert found(*pair, reference=torch.bincount, names=["values"]) == {}
+
+
 def log_mean_exp(x):
     largest = x.amax(-1, keepdim=True)
     largest = torch.where(largest.isfinite(), largest, 0.0)
@@ -798,6 +808,51 @@ def test_a_gradient_in_one_way_of_asking_for_it_is_wrong(operator, text):
     assert text in found(operator, (X, X.exp()), names=["gradient"])["gradient"]
 
 
+class _CubeInNumpy(torch.autograd.Function):
+    """Its kernel takes fp32 alone, and its gradient is computed outside PyTorch."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype != torch.float32:
+            raise TypeError("expected float32")
+        ctx.save_for_backward(x)
+        return torch.from_numpy(x.detach().numpy() ** 3)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(3 * x.detach().numpy() ** 2 * grad.detach().numpy())
+
+
+class _Cube(_CubeInNumpy):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
+
+
+class _Double(_CubeInNumpy):
+    """Its gradient does not depend on the argument."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * _CubeInNumpy.forward(ctx, x) ** 0 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [(_CubeInNumpy, "WRONG"), (_Cube, "skipped"), (_Double, "skipped")],
+)
+def test_a_second_derivative_is_missed_where_fp64_is_refused(operator, expected):
+    what, text = verdict("second derivative", operator.apply, (X,))
+    assert what == expected
+    assert "records nothing" in text or "refuses fp64" in text
+
+
 def test_what_refuses_a_second_derivative_is_not_wrong():
     names = ["gradient", "second derivative"]
     assert found(_IsDifferentiableOnce.apply, (X,), names=names) == {}
@@ -1056,15 +1111,18 @@ def exits(x):
     return 2 * x
 
 
-def ends_the_process(x):
-    if not x.is_contiguous():
-        os._exit(0)
-    return 2 * x
+def ends_with(status):
+    def ends_the_process(x):
+        if not x.is_contiguous():
+            os._exit(status)
+        return 2 * x
+
+    return ends_the_process
 
 
 @pytest.mark.parametrize(
     ("operator", "text"),
-    [(exits, "SystemExit"), (ends_the_process, "status 0")],
+    [(exits, "SystemExit"), (ends_with(0), "status 0"), (ends_with(77), "status 77")],
 )
 def test_an_exit_is_a_finding_and_not_the_end_of_the_check(operator, text):
     names = ["strides", "outputs share memory"]

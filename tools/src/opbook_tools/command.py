@@ -28,9 +28,9 @@ PAGES = {
     "two devices": "guide/2_interface",
     "every element written": "reduction/3_test",
     "half precision": "explain/why_fp32_sums",
-    "gradient": "reduction/4_gradient",
-    "gradient in other ways": "reduction/4_gradient",
-    "second derivative": "reduction/4_gradient",
+    "gradient": "guide/5_autograd",
+    "gradient in other ways": "guide/5_autograd",
+    "second derivative": "guide/5_autograd",
     "forward mode": "howto/work_with_vmap_and_autocast",
     "vmap": "howto/work_with_vmap_and_autocast",
     "autocast": "howto/work_with_vmap_and_autocast",
@@ -59,7 +59,7 @@ def _page(path: str) -> str:
 
 
 def named(path: str) -> Any:
-    """What ``package.module:name.of.it`` stands for.
+    """What ``package.module:name.of.it`` or ``package:torch.ops.name.of.it`` stands for.
 
     Raises:
         Misuse: There is nothing of that name, or its import fails.
@@ -70,6 +70,9 @@ def named(path: str) -> Any:
     try:
         with mock.patch("os._exit", sys.exit):  # its status would be taken for ours
             found = importlib.import_module(module)
+        if names.startswith("torch.ops."):  # an operator that the module registers
+            found = importlib.import_module("torch")
+            names = names.removeprefix("torch.")
         for name in names.split("."):
             found = getattr(found, name)
     except (Exception, SystemExit) as error:

@@ -251,7 +251,7 @@ class Case:
         if found and backward:
             found += self._called_backward()
         if not found:
-            raise Skipped("it calls no operator but PyTorch's own")
+            raise Skipped("it calls no registered operator but PyTorch's own")
         return list({each[0]: each for each in reversed(found)}.values())[::-1]
 
     def _called_backward(self) -> list[tuple]:

@@ -20,7 +20,6 @@ import torch
 from opbook_tools.check.errors import Crashed
 
 LENGTH = struct.Struct("<Q")
-DONE = 77  # the status of a child that has done its work; an operator may exit with 0
 
 
 def isolated(function: Callable[[], Any], seconds: float = 60) -> Any:
@@ -69,7 +68,7 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
 def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
     """Send the values and end the process, without the clean-up of its parent."""
 
-    def send(worked: bool, value: Any) -> None:
+    def send(worked: bool | None, value: Any) -> None:
         packed = io.BytesIO()
         torch.save((worked, value), packed)
         pipe.write(LENGTH.pack(packed.tell()) + packed.getvalue())
@@ -79,6 +78,7 @@ def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
         try:
             for value in work():
                 send(True, value)
+            send(None, None)  # an operator may end the process with any status
         except BaseException as error:
             if not isinstance(error, Exception):  # it would end the parent, too
                 error = Crashed(f"ended by {type(error).__name__}")
@@ -99,7 +99,7 @@ def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
         thread.join()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(DONE)
+    os._exit(0)
 
 
 def _values(reader: int, child: int, seconds: float) -> Iterator[Any]:
@@ -110,14 +110,16 @@ def _values(reader: int, child: int, seconds: float) -> Iterator[Any]:
             break
         packed = _read(reader, LENGTH.unpack(head)[0], deadline)
         worked, value = torch.load(io.BytesIO(packed), weights_only=False)
+        if worked is None:
+            os.waitpid(child, 0)
+            return
         if not worked:
             raise value
         yield value
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise Crashed(f"ended by {signal.Signals(os.WTERMSIG(status)).name}")
-    if os.WEXITSTATUS(status) != DONE:
-        raise Crashed(f"ended the process with status {os.WEXITSTATUS(status)}")
+    raise Crashed(f"ended the process with status {os.WEXITSTATUS(status)}")
 
 
 def _read(reader: int, count: int, deadline: float) -> bytes:

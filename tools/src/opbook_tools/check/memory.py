@@ -259,7 +259,7 @@ def _(case: Case) -> None:
     if len(places) < 2:
         raise Skipped("it takes one tensor")
     if not case.facts.calls:
-        raise Skipped("it calls no operator but PyTorch's own")
+        raise Skipped("it calls no registered operator but PyTorch's own")
     refusal = None
     for n in places:
         if not case.matters(n):
