@@ -59,7 +59,7 @@ def _page(path: str) -> str:
 
 
 def named(path: str) -> Any:
-    """What ``package.module:name.of.it`` or ``package:torch.ops.name.of.it`` stands for.
+    """What ``package.module:name.of.it`` stands for, or ``package:torch.ops.name.it``.
 
     Raises:
         Misuse: There is nothing of that name, or its import fails.
