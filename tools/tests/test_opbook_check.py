@@ -859,6 +859,25 @@ def test_what_refuses_a_second_derivative_is_not_wrong():
     assert "second derivative" in found(_Detaches.apply, (X,), names=names)
 
 
+class _KeepsOneOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x)
+        ctx.y = y
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ctx.y, grad * x
+
+
+def test_the_argument_that_changes_before_backward_is_named():
+    name = "gradient in other ways"
+    wrong = found(_KeepsOneOnCtx.apply, (X, X.exp()), names=[name])
+    assert "when argument 1 changes before backward" in wrong[name]
+
+
 class _Detaches(_IsDifferentiableOnce):
     @staticmethod
     def backward(ctx, grad):

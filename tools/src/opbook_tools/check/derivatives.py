@@ -330,7 +330,10 @@ def _(case: Case) -> None:
     if len(missing) == len(problem.places):
         if is_pytorchs(case.operator) or not _changes(problem):
             raise Skipped("it has no gradient")
-        raise Found("the result depends on the arguments, and no gradient is recorded")
+        raise Found(
+            "the result depends on the arguments, and no gradient is recorded; "
+            "if none is meant: --expect 'gradient: the result depends'"
+        )
     if rough:
         raise rough
     _given_by_reference(problem, missing)
@@ -588,7 +591,7 @@ def _other_layouts(problem: Problem, weights, expected, names, options) -> None:
 
 def _changed_afterwards(problem: Problem, weights, expected, names, options) -> None:
     """What is needed for the gradient changes before it is computed."""
-    for which in ("arguments", "results"):
+    for n, which in enumerate((*names, "a result")):
         inputs = [x.clone().requires_grad_() for x in problem.at]
         given = [x.clone() for x in inputs]
         results = problem(given)
@@ -601,7 +604,7 @@ def _changed_afterwards(problem: Problem, weights, expected, names, options) -> 
         kept = [x.clone() for x in own]
         try:
             with torch.no_grad():
-                for x in given if which == "arguments" else own:
+                for x in given[n : n + 1] or own:
                     x.mul_(0.5)
             got = torch.autograd.grad(
                 kept,
@@ -612,9 +615,7 @@ def _changed_afterwards(problem: Problem, weights, expected, names, options) -> 
             )
         except Exception:  # autograd has noticed
             continue
-        _same(
-            got, expected, names, f"when the {which} change before backward", **options
-        )
+        _same(got, expected, names, f"when {which} changes before backward", **options)
 
 
 def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
