@@ -662,8 +662,10 @@ def test_triton(monkeypatch):
 
 
 def test_a_file_that_hides_triton(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "triton.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
     text = only_problem(doctor.check_triton(machine(build=CUDA, says=H200)))
     assert text.endswith("triton.py is imported as triton")
     (tmp_path / "triton.py").unlink()
