@@ -865,6 +865,18 @@ def test_an_output_that_varies_is_compared_by_how_it_ended(book):
     assert "varies" not in book.record("page/index")["outputs"][0]
 
 
+def test_a_record_has_the_date_of_its_last_block(book):
+    book.page(run_block("python", "1 + 1"))
+    book.prove()
+    old = book.record("page/index") | {"date": "2020-02-02"}
+    book.write("docs/evidence/page/index.json", json.dumps(old))
+    book.cloned()
+    assert "renewed" not in book.prove()
+    book.page(run_block("python", "1 + 1") + "\n" + run_block("python", "2"))
+    assert "renewed page:index" in book.prove()
+    assert book.record("page/index")["date"] > old["date"]
+
+
 def test_an_output_that_somebody_typed_gives_way_to_that_of_a_run(book):
     book.page(run_block("python", "print('ran')"))
     book.prove()
