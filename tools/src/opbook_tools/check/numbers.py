@@ -325,9 +325,10 @@ def _long_and_large(case: Case, leaves: Leaves, places: list[int]) -> None:
     large = leaves.mapped(lambda x: x * (1024 / x.amax()), places)
     for dtype in case.low_dtypes:
         with contextlib.suppress(Refused):
-            _in_low_precision(case, leaves, dtype, places)
+            _in_low_precision(case, leaves, dtype, places, f", a size of {LARGE}")
             if case.reference and dtype == torch.float16:
-                _in_low_precision(case, large, dtype, places)
+                where = ", numbers up to 1024"
+                _in_low_precision(case, large, dtype, places, where)
 
 
 def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
@@ -338,7 +339,7 @@ def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
 
 
 def _in_low_precision(
-    case: Case, leaves: Leaves, dtype: torch.dtype, places: list[int]
+    case: Case, leaves: Leaves, dtype: torch.dtype, places: list[int], where: str = ""
 ) -> None:
     low = leaves.copies().mapped(lambda x: x.detach().to(dtype), places)
     high = low.copies().mapped(lambda x: x.float(), places)
@@ -365,7 +366,7 @@ def _in_low_precision(
         # Many roundings: grid_sample computes its coordinates in this dtype too.
         moved = compare.larger(noise[n], overflow[n])
         options = {"eps": eps, "noise": moved, "few": 12, "dtype": False}
-        what = f"{short(dtype)} beside float32, {names}"
+        what = f"{short(dtype)} beside float32, {names}{where}"
         compare.demand(x, right[n], what, actual.names[n], **options)
 
 
