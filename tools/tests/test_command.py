@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -132,6 +133,24 @@ def test_what_is_expected_is_no_finding_and_has_to_come(module, capsys):
     assert run(module, "flat", "SAMPLES", *STRIDES, "--expect", expected) == 0
     assert run(module, "double", "SAMPLES", *STRIDES, "--expect", expected) == 1
     assert f"did not come: {expected}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("argument", 0), ("argument 0, trans", 1), ("transposed", 1), ("argument 0:", 1)],
+)
+def test_what_is_expected_begins_a_finding_with_whole_words(module, text, status):
+    options = (*STRIDES, "--expect", f"strides: {text}")
+    assert run(module, "flat", "SAMPLES", *options) == status
+
+
+@pytest.mark.parametrize(("end", "status"), [(">&-", 0), ("> /dev/full", 3)])
+def test_an_output_that_takes_nothing_does_not_change_the_status(module, end, status):
+    names = f"{module}:double {module}:SAMPLES --select strides"
+    command = f"{sys.executable} -m opbook_tools.cli check {names} {end}"
+    path = os.pathsep.join(["", *sys.path])
+    done = subprocess.run(command, shell=True, env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == status
 
 
 def test_json_holds_what_the_lines_say(module, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import random
 import signal
 import time
 
@@ -223,6 +224,64 @@ RIGHT = {
     ),
     "not element by element": (repeated, lambda x, n: x.repeat(n, 1), (X, 3), "sizes"),
 }
+
+
+library = torch.library.Library("check_test", "FRAGMENT")
+library.define("noisy(Tensor x, Generator generator) -> Tensor")
+library.impl("noisy", adds_noise, "CPU")
+
+
+class _WithStatistics(torch.autograd.Function):
+    """A result whose gradient nobody needs says that it has none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mean = x.mean(-1)
+        ctx.mark_non_differentiable(mean)
+        return 2 * x, mean
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return 2 * grad
+
+
+def with_statistics(x):
+    return 2 * x, x.mean(-1)
+
+
+def has_a_scale_in_fp32(x, y, scale, shift):
+    if x.dtype != y.dtype or {scale.dtype, shift.dtype} != {torch.float32}:
+        raise TypeError("another dtype")
+    return ((x.float() + y.float()) * scale + shift).to(x.dtype)
+
+
+RIGHT |= {
+    "rows that draw from one generator": (
+        torch.ops.check_test.noisy,
+        None,
+        (X, torch.Generator().manual_seed(3)),
+        "vmap",
+    ),
+    "a result without a gradient": (_WithStatistics.apply, None, (X,), "gradient"),
+    "more than half precision holds": (
+        torch.square,
+        None,
+        (1e3 * X,),
+        "half precision",
+    ),
+}
+
+
+def test_a_result_without_a_gradient_is_named_unless_the_reference_has_one():
+    what, text = verdict("gradient", _WithStatistics.apply, (X,))
+    assert (what, "result 1" in text) == ("note", True)
+    for options in ({"reference": with_statistics}, {"strict": True}):
+        assert verdict("gradient", _WithStatistics.apply, (X,), **options)[0] == "WRONG"
+
+
+def test_half_precision_is_tried_beside_a_scale_of_its_own_dtype():
+    arguments = X, X + 1, X[0], X[1]
+    assert verdict("half precision", has_a_scale_in_fp32, arguments)[0] == "ok"
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -492,7 +551,42 @@ def in_another_dtype(x):
     return 2 * x.double()
 
 
+def adds_in_any_order(x):
+    columns = list(x.unbind(-1))
+    random.Random(time.perf_counter_ns()).shuffle(columns)
+    total = torch.zeros_like(columns[0])
+    for column in columns:
+        total = total * 0.5 + column
+    return total
+
+
+def overflows_in_half_precision(x):
+    return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt().to(x.dtype)
+
+
+class _DividesZeroByZero(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinc(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        p = math.pi * x
+        return grad * (p.cos() - p.sin() / p) / x
+
+
 WRONG = {
+    "random, in no order": (
+        adds_in_any_order,
+        lambda x: x @ 0.5 ** torch.arange(x.shape[-1] - 1, -1, -1.0, dtype=x.dtype),
+    ),
+    "half precision": (
+        overflows_in_half_precision,
+        lambda x: F.rms_norm(x, x.shape[-1:], None, 1e-6),
+    ),
+    "gradient, at zeros": (_DividesZeroByZero.apply, torch.sinc),
     "freed memory": (keeps_each_result, keeps_one_result),
     "autocast": (is_shifted_under_autocast, double),
     "changed in between": (cached_by_content, double),
@@ -538,9 +632,10 @@ def test_a_fault_is_found_by_its_check(name):
         (
             "gradient",
             _PassesGradientsOfRound.apply,
-            "--expect 'gradient: the gradient by argument 0'",
+            "--expect 'gradient: the gradient by argument 0:'",
         ),
-        ("half precision", adds_in_its_own_dtype, "bfloat16 beside float32"),
+        ("half precision", adds_in_its_own_dtype, "bfloat16 beside float32, all"),
+        ("half precision", adds_in_its_own_dtype, "a size of 1537: the result"),
         ("outputs share memory", two_parts_that_overlap, "two results share memory"),
         ("outputs share memory", a_part_as_numpy_makes_it, "is no view of it"),
         ("schema", scales_its_data, "version is not advanced"),
@@ -681,7 +776,6 @@ def test_the_fake_kernel_of_a_backward_operator_is_compared():
     assert found(square, (X,), names=["fake kernel"]) == {}
 
 
-library = torch.library.Library("check_test", "FRAGMENT")
 library.define("halve_(Tensor(a!) x) -> ()")
 library.impl("halve_", lambda x: x.numpy().__imul__(0.5) is None or None, "CPU")
 
@@ -704,6 +798,34 @@ def rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 rows.register_fake(lambda x, index: x.new_empty(index.shape + x.shape[1:]))
+
+
+library.define("add_all(Tensor x, Tensor y) -> Tensor")
+library.impl("add_all", torch.add, "CPU")
+
+
+@torch.library.impl("check_test::add_all", "Meta", lib=library)
+def crashes_without_data(x, y):
+    signal.raise_signal(signal.SIGSEGV)
+
+
+def test_a_crash_without_data_names_the_argument():
+    text = verdict("two devices", torch.ops.check_test.add_all, (X, X + 1))[1]
+    assert "argument 0 has no data: ended by SIGSEGV" in text
+
+
+@torch.library.custom_op("check_test::lowered", mutates_args=())
+def lowered(x: Tensor) -> Tensor:
+    low = torch.is_autocast_enabled("cpu")
+    return 2 * x.to(torch.bfloat16 if low else x.dtype).contiguous()
+
+
+def test_a_fake_kernel_is_compared_under_autocast():
+    lowered.register_fake(lambda x: x.new_empty(x.shape))
+    for strict, expected in ((False, "note"), (True, "WRONG")):
+        what, text = verdict("fake kernel", lowered, (X,), strict=strict)
+        assert what == expected
+        assert "under autocast: promises the dtype float32" in text
 
 
 def test_an_argument_without_data_is_a_note_unless_strict():
@@ -1128,6 +1250,23 @@ def exits(x):
     if not x.is_contiguous():
         raise SystemExit(0)
     return 2 * x
+
+
+def returns_twice(x):
+    os.fork()
+    return 2 * x
+
+
+def returns_twice_where_it_copies(x):
+    return double(x) if x.is_contiguous() else returns_twice(x)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [(returns_twice, "plain call"), (returns_twice_where_it_copies, "strides")],
+)
+def test_a_process_that_an_operator_forks_is_ended(operator, name):
+    assert "returns in that one too" in found(operator, (X,), names=["strides"])[name]
 
 
 def ends_with(status):

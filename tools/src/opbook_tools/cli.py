@@ -15,14 +15,20 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the tools; return the exit status, 141 if nobody reads any more."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-` has closed it: nothing else is to be 1
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115  for ever
     try:
         try:
             return _run(arguments)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # of `| head`; what is left goes nowhere
+    except OSError as error:  # what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        if isinstance(error, BrokenPipeError):  # of `| head`
+            return 128 + 13
+        print(f"opbook: the output cannot be written: {error}", file=sys.stderr)
+        return 3
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -101,7 +107,7 @@ def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="'CHECK: TEXT'",
-        help="a finding, refusal or note that has to come, and is then no finding",
+        help="how a finding, refusal or note begins that has to come; it is then none",
     )
     add(
         "--nondifferentiable",

@@ -107,6 +107,11 @@ class Finding:
     remedy: str = ""
 
 
+ok, warning, problem = (
+    functools.partial(Finding, level) for level in (OK, WARNING, PROBLEM)
+)
+
+
 def found(module: str) -> tuple[list[str], Path | None]:
     """A module's folders, and the file that its import runs; it is not imported."""
     spec = importlib.util.find_spec(module)
@@ -249,10 +254,9 @@ def check_python(machine: Machine) -> Iterator[Finding]:
     text = f"Python {sys.version.split()[0]}"
     header = Path(sysconfig.get_path("include"), "Python.h")
     if header.exists():
-        yield Finding(OK, f"{text}, with its headers")
+        yield ok(f"{text}, with its headers")
     else:
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{text} has no Python.h: nothing can be built for it",
             "install its headers (python3-dev, python3-devel), or use a Python that "
             "has them",
@@ -268,7 +272,7 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
             remedy = "rename it; if it is torch's own, install torch again"
         else:
             text, remedy = "torch is not installed", "python -m pip install torch"
-        yield Finding(PROBLEM, text, remedy)
+        yield problem(text, remedy)
         return
     build, kind = machine.torch_build, machine.gpu_kind
     made_for = {"cuda": "CUDA", "hip": "ROCm"}.get(kind, "the CPU alone")
@@ -288,18 +292,16 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
         made = {path.name[2:] for path in machine.torch_folder.glob("_C.*")}
         if made and not made.intersection(suffixes):
             error = f"it is for another Python ({', '.join(made)})"
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{text}: it cannot be imported: {error}",
             "install torch again, and see whether `python -c 'import torch'` works",
         )
     else:
-        yield Finding(OK, text)
+        yield ok(text)
         abi = int(machine.torch_says["cxx11"])
-        yield Finding(
-            OK,
+        yield ok(
             f"ABI: a library for the stable one of torch {least} loads here; other C++ "
-            f"needs _GLIBCXX_USE_CXX11_ABI={abi}",
+            f"needs _GLIBCXX_USE_CXX11_ABI={abi}"
         )
 
 
@@ -309,14 +311,14 @@ def check_library(machine: Machine) -> Iterator[Finding]:
         return
     rebuild = f"build it again with the torch that will load it: {toolchain.REBUILD}"
     if machine.library is None:
-        yield Finding(PROBLEM, "opbook._C is not built", toolchain.REBUILD)
+        yield problem("opbook._C is not built", toolchain.REBUILD)
         return
     library = f"opbook._C ({short(machine.library)})"
     try:
         targets = library_targets(machine, machine.library)
     except OSError as error:  # a folder, or a link to nothing
         fault = f"{library} cannot be read: {error.strerror}"
-        yield Finding(PROBLEM, fault, f"delete it, then: {toolchain.REBUILD}")
+        yield problem(fault, f"delete it, then: {toolchain.REBUILD}")
         return
     if error := machine.torch_says.get("failed"):
         why = "it does not load"
@@ -325,9 +327,9 @@ def check_library(machine: Machine) -> Iterator[Finding]:
         elif "No module named 'opbook._C'" in error:
             suffixes = ", ".join(importlib.machinery.EXTENSION_SUFFIXES)
             why = f"it was built for another Python: this one loads {suffixes}"
-        yield Finding(PROBLEM, f"{library}: {why}: {error}", rebuild)
+        yield problem(f"{library}: {why}: {error}", rebuild)
     elif "operators" in machine.torch_says:
-        yield Finding(OK, f"{library}: {machine.torch_says['operators']} operators")
+        yield ok(f"{library}: {machine.torch_says['operators']} operators")
     gpus = machine.torch_says.get("gpus", [])
     if machine.gpu_kind and not targets:
         yield Finding(
@@ -339,11 +341,10 @@ def check_library(machine: Machine) -> Iterator[Finding]:
             ),
         )
         return
-    yield Finding(OK, f"opbook._C holds code for {', '.join(['the CPU', *targets])}")
+    yield ok(f"opbook._C holds code for {', '.join(['the CPU', *targets])}")
     for name, arch in gpus:
         if not runs_on(targets, arch):
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"opbook._C has no code for {name} ({arch})",
                 f"build it again with {_list_variable(machine)}={arch}",
             )
@@ -357,7 +358,7 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
         others = [name for name in ("g++", "clang++") if machine.which(name)]
         remedy = f"set CXX={others[0]}" if others else "install g++ or clang++"
         missing = f"CXX={chosen}: not found" if chosen else "no C++ compiler (c++)"
-        yield Finding(PROBLEM, f"{missing}: nothing can be built", remedy)
+        yield problem(f"{missing}: nothing can be built", remedy)
         return
     output = machine.output(*command, "--version")[1]
     name = (output.splitlines() or [command[0]])[0].strip()
@@ -369,19 +370,17 @@ def check_cpp_compiler(machine: Machine) -> Iterator[Finding]:
     except ValueError:  # an odd quote
         flags = flags.split()
     if error := _compiled(machine, source, *command, "-std=c++20"):
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{name} does not compile C++20: {error[0]}",
             "install g++ 11 or clang++ 16, or later, and set CXX to it",
         )
     elif error := _compiled(machine, source, *command, *flags, "-std=c++20"):
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{name} refuses CFLAGS or CPPFLAGS ({' '.join(flags)}): {error[0]}",
             "unset them, or set CXX to the compiler that they are for",
         )
     else:
-        yield Finding(OK, f"C++ compiler: {name}")
+        yield ok(f"C++ compiler: {name}")
 
 
 def _compiled(
@@ -419,13 +418,13 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
         if _version("ninja"):
             what, remedy = "ninja is not on PATH", "activate the environment"
         text = f"{what}: builds compile one file at a time, and load() refuses"
-        yield Finding(WARNING, text, remedy)
+        yield warning(text, remedy)
     jobs = machine.environment.get("MAX_JOBS", "")
     if jobs and not (jobs.isdecimal() and int(jobs)):
         effect = "no limit for ninja" if jobs.isdecimal() else "torch ignores it"
-        yield Finding(WARNING, f"MAX_JOBS={jobs}: {effect}", "set it to 1 or more")
+        yield warning(f"MAX_JOBS={jobs}: {effect}", "set it to 1 or more")
     if found := [f"{name} {have}" for name, have in versions.items() if have]:
-        yield Finding(OK, f"build tools: {', '.join(found)}")
+        yield ok(f"build tools: {', '.join(found)}")
 
 
 def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
@@ -442,22 +441,20 @@ def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
                 fault = f"{chosen}={machine.environment[chosen]} has no bin/{name}"
                 remedy = f"unset it, or set it to a folder that has one, or {remedy}"
             text = f"GPU kernels cannot be built for this torch ({kind} {version})"
-            yield Finding(PROBLEM, f"{text}: {fault}", remedy)
+            yield problem(f"{text}: {fault}", remedy)
             return
         compiler = toolchain.find(name, machine.environment)
         release = toolchain.release(compiler) or "of an unknown version"
         where = short(Path(compiler))
         text = f"{name} {release} ({where})"
         faults = [*_nvcc_faults(machine, text)] if name == "nvcc" else []
-        yield from faults or [Finding(OK, f"{text}, torch has {kind} {version}")]
+        yield from faults or [ok(f"{text}, torch has {kind} {version}")]
     elif machine.nvcc:
         release = toolchain.release(machine.nvcc)
         text = f"nvcc {release}: compiles kernels, which this torch cannot run"
-        yield Finding(OK, text)
+        yield ok(text)
     else:
-        yield Finding(
-            OK, "no GPU compiler, and none needed: torch is for the CPU alone"
-        )
+        yield ok("no GPU compiler, and none needed: torch is for the CPU alone")
 
 
 def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
@@ -470,8 +467,7 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
     listed = [m[1] + m[2] for m in map(_ARCHITECTURE.fullmatch, names) if m]
     here = [arch.replace(".", "") for _, arch in machine.torch_says.get("gpus", [])]
     for arch in sorted({*(listed if chosen else here)} - {*known} if known else ()):
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{nvcc} does not know {arch[:-1]}.{arch[-1]}: it ends with `Unsupported "
             f"gpu architecture 'compute_{arch}'`",
             "install a CUDA toolkit that knows it, or take it out of "
@@ -490,7 +486,7 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
             )
         if "exception specification" in fault:
             remedy = "glibc is newer than this CUDA allows: install CUDA 13 or later"
-        yield Finding(PROBLEM, f"{nvcc} compiles nothing here: {fault}", remedy)
+        yield problem(f"{nvcc} compiles nothing here: {fault}", remedy)
 
 
 def check_gpus(machine: Machine) -> Iterator[Finding]:
@@ -498,24 +494,22 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
     built_for = machine.torch_says.get("built_for", [])
     for name, arch in machine.torch_says.get("gpus", []):
         if built_for and not runs_on(built_for, arch):
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"GPU: {name} ({arch}): torch has no code for it",
                 "install a torch that is built for this GPU",
             )
         else:
-            yield Finding(OK, f"GPU: {name} ({arch})")
+            yield ok(f"GPU: {name} ({arch})")
     if machine.torch_says.get("gpus") or "error" in machine.torch_says:
         return
     if machine.gpu_kind:
-        yield Finding(
-            WARNING,
+        yield warning(
             "no GPU is visible to torch: GPU kernels can be built, and not be run",
             "look at the driver (nvidia-smi, rocminfo), at CUDA_VISIBLE_DEVICES, and "
             "at what the container passes on",
         )
     else:
-        yield Finding(OK, "no GPU: operators run on the CPU")
+        yield ok("no GPU: operators run on the CPU")
 
 
 def check_architectures(machine: Machine) -> Iterator[Finding]:
@@ -531,15 +525,14 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
         is_set = f"is {chosen}" if chosen else "is not set"
         if gpus:
             here = ", ".join(sorted(set(gpus)))
-            yield Finding(OK, f"{variable} {is_set}: builds are for {here}")
+            yield ok(f"{variable} {is_set}: builds are for {here}")
         elif "error" not in machine.torch_says:
             amd = "cannot determine" if chosen else "invalid target ID ''"
             ends = {
                 "cuda": "torch's build ends with `IndexError: list index out of range`",
                 "hip": f"the compiler ends with `{amd}`",
             }[machine.gpu_kind]
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"{variable} {is_set} and no GPU is visible: {ends}",
                 f"set it, for example to '{example}'",
             )
@@ -548,19 +541,17 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
     if machine.gpu_kind == "hip":
         wrong = [name for name in names if not _is_amd(name)]
     if wrong:
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"{variable} has {', '.join(map(repr, wrong))}, which torch or the "
             "compiler refuses",
             f"write it like {example}",
         )
         return
-    yield Finding(OK, f"{variable}={chosen}")
+    yield ok(f"{variable}={chosen}")
     targets = [_target(name) for name in names]
     for arch in sorted(set(gpus)):
         if None not in targets and not runs_on([t for t in targets if t], arch):
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"{variable} leaves out the GPU that is here ({arch}): what you build "
                 "ends with `no kernel image is available`",
                 f"add {arch} to it",
@@ -571,15 +562,14 @@ def check_triton(machine: Machine) -> Iterator[Finding]:
     """Whether Triton is here, and where its kernels run."""
     version = _version("triton")
     if not version:
-        yield Finding(
-            WARNING,
+        yield warning(
             "no Triton: no kernels in Triton, and no torch.compile for GPUs",
             "python -m pip install triton",
         )
         return
     folders, file = machine.triton
     if file and not folders:
-        yield Finding(PROBLEM, f"{short(file)} is imported as triton", "rename it")
+        yield problem(f"{short(file)} is imported as triton", "rename it")
         return
     interpreted = machine.environment.get("TRITON_INTERPRET") == "1"
     gpus = machine.torch_says.get("gpus")
@@ -587,25 +577,23 @@ def check_triton(machine: Machine) -> Iterator[Finding]:
         yield from faults
         return
     if interpreted and gpus:
-        yield Finding(
-            WARNING,
+        yield warning(
             f"Triton {version} interprets its kernels, though there is a GPU",
             "unset TRITON_INTERPRET",
         )
     elif interpreted or gpus:
         where = "the CPU, by its interpreter" if interpreted else "the GPU"
-        yield Finding(OK, f"Triton {version}: kernels run on {where}")
+        yield ok(f"Triton {version}: kernels run on {where}")
     else:
-        yield Finding(
-            OK, f"Triton {version}: kernels run with TRITON_INTERPRET=1, without a GPU"
+        yield ok(
+            f"Triton {version}: kernels run with TRITON_INTERPRET=1, without a GPU"
         )
 
 
 def _triton_faults(machine: Machine, version: str) -> Iterator[Finding]:
     """What Triton's first launch ends with: no headers, or a ptxas that is too old."""
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"Triton {version} cannot launch a kernel: this Python has no Python.h",
             "install its headers (python3-dev, python3-devel)",
         )
@@ -616,8 +604,7 @@ def _triton_faults(machine: Machine, version: str) -> Iterator[Finding]:
         chip = f"sm_{arch.replace('.', '')}"
         _, output = machine.output(ptxas, f"--gpu-name={chip}", os.devnull)
         if "is not defined for option" in output:
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"Triton {version}: {short(Path(ptxas))} does not know {name} ({chip})",
                 f"update Triton, or set {variable} to the ptxas of a newer CUDA",
             )
@@ -650,7 +637,7 @@ def check_cache(machine: Machine) -> Iterator[Finding]:
     if not faults:
         there = os.path.exists(cache)
         state = "yours alone, and unlocked" if there else "not there yet"
-        yield Finding(OK, f"{name}: {state}")
+        yield ok(f"{name}: {state}")
 
 
 def _not_writable(cache: Path) -> Iterator[Finding]:
@@ -665,7 +652,7 @@ def _not_writable(cache: Path) -> Iterator[Finding]:
         fault = "is on a disk that is full"
     else:
         return
-    yield Finding(PROBLEM, f"{short(there)} {fault}: load() cannot build", _OWN_CACHE)
+    yield problem(f"{short(there)} {fault}: load() cannot build", _OWN_CACHE)
 
 
 def _open_to_others(cache: Path) -> Iterator[Finding]:
@@ -675,8 +662,7 @@ def _open_to_others(cache: Path) -> Iterator[Finding]:
     inside = filter(os.path.isdir, [*cache.glob("*"), *cache.glob("*/*")])
     for folder in filter(os.path.exists, [cache, *inside]):
         if fault := _others_may_write(folder.stat()):
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"{short(folder)} {fault}: others can place a library there, and your "
                 "next load() runs it",
                 f"look at what is in it, then chmod go-w; or {_OWN_CACHE}",
@@ -690,8 +676,7 @@ def _open_to_others(cache: Path) -> Iterator[Finding]:
         status = folder.stat()
         fault = _others_may_write(status)
         if fault and not (status.st_mode & stat.S_ISVTX and os.path.exists(child)):
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"{short(folder)} {fault}: others can put a folder of theirs in the "
                 f"place of {child.name}",
                 _OWN_CACHE,
@@ -723,15 +708,13 @@ def _locked(machine: Machine) -> Iterator[Finding]:
     for lock in sorted([*cache.glob("*/lock"), *cache.glob("*/*/lock")]):
         age = time.time() - lock.lstat().st_mtime
         if age > STALE_AFTER:
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"{short(lock)} is {age / 60:.0f} minutes old: load() of "
                 f"{lock.parent.name} waits for its end, and says nothing",
                 "if no build is running, delete that file",
             )
         else:
-            yield Finding(
-                WARNING,
+            yield warning(
                 f"{short(lock)}: a build is running, or was killed just now",
                 "if no build is running, delete that file",
             )
@@ -757,7 +740,7 @@ def diagnose(machine: Machine) -> list[Finding]:
         os.getcwd()
     except FileNotFoundError:
         text = "the folder that this runs in was deleted: torch cannot be imported here"
-        return [Finding(PROBLEM, text, "cd to a folder that exists")]
+        return [problem(text, "cd to a folder that exists")]
     return [finding for check in CHECKS for finding in check(machine)]
 
 

@@ -25,16 +25,16 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.hash import ELFHashSection, GNUHashSection
 
 from opbook_tools.doctor import (
-    OK,
-    PROBLEM,
-    WARNING,
     Finding,
     Machine,
     content,
     library_targets,
+    ok,
+    problem,
     runs_on,
     short,
     toolchain,
+    warning,
 )
 
 SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -151,7 +151,7 @@ def inspect(path: Path, machine: Machine) -> list[Finding]:
     kind = made_for.get(elf.file.get_machine_arch(), elf.file.get_machine_arch())
     if kind != platform.machine():
         text = f"{short(path)} is for {kind}, and this machine is {platform.machine()}"
-        return [Finding(PROBLEM, text, "build it for this machine")]
+        return [problem(text, "build it for this machine")]
     beside = Surroundings(elf, machine)
     return [
         *check_python(elf),
@@ -255,34 +255,32 @@ def check_python(elf: Elf) -> Iterator[Finding]:
     stem, _, ending = elf.path.name.partition(".")
     if not modules:
         text = "no Python module: torch.ops.load_library loads it"
-        yield Finding(OK, f"{short(elf.path)}: {text}")
+        yield ok(f"{short(elf.path)}: {text}")
     elif f".{ending}" not in importlib.machinery.EXTENSION_SUFFIXES:
         loads = ", ".join(importlib.machinery.EXTENSION_SUFFIXES)
         text = f"{short(elf.path)} is for another Python: this one loads {loads}"
-        yield Finding(PROBLEM, text, "build it with this Python")
+        yield problem(text, "build it with this Python")
     elif stem not in modules:
         text = f"{short(elf.path)} has PyInit_{modules[0]}, and no PyInit_{stem}"
-        yield Finding(PROBLEM, text, f"name the file {modules[0]}.{ending}")
+        yield problem(text, f"name the file {modules[0]}.{ending}")
     else:
         whose = "any Python 3 from the one it was built for on"
         whose = whose if ending.startswith("abi3") else "this Python alone"
-        yield Finding(OK, f"{short(elf.path)}: a Python module, for {whose}")
+        yield ok(f"{short(elf.path)}: a Python module, for {whose}")
 
 
 def check_search_path(elf: Elf) -> Iterator[Finding]:
     """Whether libraries are looked for in folders of another machine, or of anybody."""
     for entry in elf.search_path:
         if entry.startswith(("$ORIGIN", "${ORIGIN}")):
-            yield Finding(OK, f"search path: {entry}")
+            yield ok(f"search path: {entry}")
         elif entry.startswith("/"):
-            yield Finding(
-                WARNING,
+            yield warning(
                 f"search path: {entry} is a folder of the machine that built it",
                 "link without -rpath, or with one that begins with $ORIGIN",
             )
         else:
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"search path: {entry or 'an empty entry'} is looked for in the "
                 "current folder, where somebody else may have put a library",
                 "link without -rpath, or with one that begins with $ORIGIN",
@@ -297,7 +295,7 @@ def check_needed(beside: Surroundings) -> Iterator[Finding]:
             remedy = (
                 "build it with the torch that is here, or install torch for its GPU"
             )
-        yield Finding(PROBLEM, text, remedy)
+        yield problem(text, remedy)
 
 
 def check_versions(beside: Surroundings) -> Iterator[Finding]:
@@ -306,8 +304,7 @@ def check_versions(beside: Surroundings) -> Iterator[Finding]:
         library = beside.found.get(name)
         has = library.versions() if library else set()
         if has and version not in has:
-            yield Finding(
-                PROBLEM,
+            yield problem(
                 f"it needs {version}, which {library.path} does not have",
                 "build it on a system as old as the oldest that has to load it, such "
                 "as a manylinux image",
@@ -319,13 +316,12 @@ def check_symbols(beside: Surroundings) -> Iterator[Finding]:
     lost = [name for name, elf in beside.provider.items() if elf is None]
     if not beside.of_torch:
         text = "torch is not installed: symbols cannot be compared"
-        yield Finding(WARNING, text, "run the doctor with the Python that has torch")
+        yield warning(text, "run the doctor with the Python that has torch")
         return
     unlinked = [name for name in lost if _in_torch(beside, name)]
     torch = f"torch {beside.machine.torch_build.get('version', '')}"
     if unlinked:
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"undefined symbol {_readable(unlinked)}: {torch} has it, and the library "
             "does not ask for libtorch_cpu.so or libc10.so",
             "link with -ltorch_cpu -lc10, as torch.utils.cpp_extension does",
@@ -333,10 +329,9 @@ def check_symbols(beside: Surroundings) -> Iterator[Finding]:
     others = [name for name in lost if name not in unlinked]
     if others and beside.missing:
         text = f"{len(others)} undefined symbols may be in the libraries that lack"
-        yield Finding(WARNING, text, "see above")
+        yield warning(text, "see above")
     elif others:
-        yield Finding(
-            PROBLEM,
+        yield problem(
             f"undefined symbol {_readable(others)}: neither {torch} nor Python nor a "
             "library that it asks for has it",
             "if it is a function of yours, add its source to the build; if it is of "
@@ -345,7 +340,7 @@ def check_symbols(beside: Surroundings) -> Iterator[Finding]:
     elif not lost:
         libraries = len(beside.found)
         text = f"{len(beside.provider)} undefined symbols, all in {torch}, Python or "
-        yield Finding(OK, f"{text}the {libraries} libraries that are loaded with it")
+        yield ok(f"{text}the {libraries} libraries that are loaded with it")
 
 
 def _in_torch(beside: Surroundings, name: str) -> bool:
@@ -363,13 +358,12 @@ def check_stable_abi(beside: Surroundings) -> Iterator[Finding]:
     """Whether it depends on torch's C++, which changes with each version."""
     used = beside.from_torch
     if not used:
-        yield Finding(OK, "it uses nothing of torch")
+        yield ok("it uses nothing of torch")
         return
     unstable = [name for name in used if name.startswith("_Z")]
     if unstable:
         version = ".".join(map(str, beside.machine.torch_version))
-        yield Finding(
-            WARNING,
+        yield warning(
             f"not the stable ABI: {len(unstable)} C++ symbols of torch, such as "
             f"{_readable(unstable[:1])}; it may load with torch {version} alone",
             MANY,
@@ -377,7 +371,7 @@ def check_stable_abi(beside: Surroundings) -> Iterator[Finding]:
         return
     since = _since(beside, used)
     text = f"stable ABI: {len(used)} symbols of torch, all of its C interface"
-    yield Finding(OK, f"{text}{f'; it needs torch {since} or later' if since else ''}")
+    yield ok(f"{text}{f'; it needs torch {since} or later' if since else ''}")
 
 
 def _since(beside: Surroundings, used: list[str]) -> str:
@@ -399,11 +393,11 @@ def check_gpus(elf: Elf, machine: Machine) -> Iterator[Finding]:
     """For which GPUs it has code, and whether one of these is here."""
     targets = library_targets(machine, elf.path)
     holds = ", ".join(targets) or "no GPU"
-    yield Finding(OK, f"it holds code for {holds}")
+    yield ok(f"it holds code for {holds}")
     for name, arch in machine.torch_says.get("gpus", []) if targets else ():
         if not runs_on(targets, arch):
             text = f"it has no code for {name} ({arch})"
-            yield Finding(PROBLEM, text, f"build it again for {arch}")
+            yield problem(text, f"build it again for {arch}")
 
 
 def _readable(names: list[str]) -> str:

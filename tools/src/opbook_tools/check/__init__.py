@@ -27,7 +27,7 @@ from opbook_tools.check import derivatives
 from opbook_tools.check import transforms
 
 # isort: on
-from opbook_tools.check.case import Case, facts_of, quiet
+from opbook_tools.check.case import ALONE, CHECKS, Case, facts_of, quiet
 from opbook_tools.check.errors import (
     BadSample,
     Crashed,
@@ -35,9 +35,10 @@ from opbook_tools.check.errors import (
     Noted,
     Refused,
     Skipped,
+    in_one_process,
+    returned_once,
 )
 from opbook_tools.check.isolate import isolated, stream
-from opbook_tools.check.registry import ALONE, CHECKS
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
@@ -174,12 +175,15 @@ def _plain(case: Case, timeout: float) -> Result:
 
     def call() -> Any:
         with quiet():
-            case.leaves.copies().call(case.operator)  # here its traceback is whole
-            return facts_of(case)
+            with in_one_process():
+                case.leaves.copies().call(case.operator)  # here its traceback is whole
+            facts = facts_of(case)
+            returned_once()
+            return facts
 
     try:
         case.facts = isolated(call, timeout)
-    except Crashed as error:
+    except (Crashed, Found) as error:
         text = f"{error}, called with {case.leaves.described()}"
         return Result(PLAIN, "WRONG", text)
     except Exception as error:
@@ -193,6 +197,7 @@ def _plain(case: Case, timeout: float) -> Result:
 def _judged(name: str, run: Callable[[], None]) -> Result:
     try:
         run()
+        returned_once()
     except tuple(VERDICTS) as end:
         cause = end.__cause__ or end
         trace = "".join(traceback.format_exception(cause))

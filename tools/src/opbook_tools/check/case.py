@@ -10,7 +10,7 @@ import logging
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -20,12 +20,35 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.errors import Found, Refused, Skipped, line
+from opbook_tools.check.errors import (
+    Found,
+    Refused,
+    Skipped,
+    asked,
+    unless_all_refuse,
+)
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
 # Namespaces of PyTorch's own operators.
 OWN = ("aten", "prim", "prims", "inductor", "higher_order")
+
+
+# The checks by name, in the order in which they run, and those that nothing may run
+# before, or after, in a process.
+CHECKS: dict[str, Callable[[Case], None]] = {}
+ALONE: set[str] = set()
+
+
+def checks(name: str, *, alone: bool = False) -> Callable[[Callable], Callable]:
+    """Make a function the check of this name."""
+
+    def register(run: Callable[[Case], None]) -> Callable[[Case], None]:
+        CHECKS[name] = run
+        ALONE.update([name] if alone else [])
+        return run
+
+    return register
 
 
 @dataclasses.dataclass
@@ -91,10 +114,12 @@ class Case:
         """What an operator returns; what it raises is a refusal, and no finding."""
         if self.facts.is_random:
             seed(0)
-        try:
-            return leaves.call(operator)
-        except Exception as error:
-            raise Refused(line(error)) from error
+        return asked(leaves.call, operator)
+
+    def draws(self, operator: Callable, leaves: Leaves) -> bool:
+        """Whether another operator, or one with other arguments, is random."""
+        other = {"operator": operator, "leaves": leaves, "facts": Facts()}
+        return facts_of(dataclasses.replace(self, **other)).is_random
 
     @property
     def has_generator(self) -> bool:
@@ -142,7 +167,6 @@ class Case:
         self, leaves: Leaves, expected: Outcome, operator: Callable | None = None
     ) -> list[Tensor | None]:
         """The same for other arguments; infinite where a rounding decides a result."""
-        noise: list[Tensor | None] = [None] * len(expected.values)
         eps = compare.eps_of((*leaves.values, *expected.values))
         generator = torch.Generator().manual_seed(0)
 
@@ -150,21 +174,20 @@ class Case:
             way = torch.randint(-1, 2, x.shape, generator=generator, dtype=torch.int8)
             return _scaled(x, 1 + eps * way.to(x.device, torch.float64))
 
-        for _ in range(3):
-            other = leaves.copies()
-            other = other.mapped(rounded, other.floating())
-            try:
-                got = self.call(other, operator).values
-            except Refused:
-                continue
-            for n, (a, e) in enumerate(zip(got, expected.values, strict=False)):
-                if n < expected.results or self._is_written(n, expected):
-                    noise[n] = compare.larger(noise[n], compare.moved(a, e))
+        others = (leaves.copies().mapped(rounded, leaves.floating()) for _ in range(3))
+        noise = compare.spread(expected.values, self.values_of(others, operator))
+        for n, place in enumerate(leaves.tensors(), expected.results):
+            if place not in self.facts.written:
+                noise[n] = None  # what was rounded is an argument, and no result
         return [compare.even(each) for each in noise]
 
-    def _is_written(self, n: int, expected: Outcome) -> bool:
-        place = self.leaves.tensors()[n - expected.results]
-        return place in self.facts.written
+    def values_of(
+        self, every: Iterable[Leaves], operator: Callable | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """What calls return and leave in their arguments, without those refused."""
+        for leaves in every:
+            with contextlib.suppress(Refused):
+                yield self.call(leaves, operator).values
 
     def matters(self, place: int) -> bool:
         """Whether the results depend on the numbers of an argument."""
@@ -202,8 +225,7 @@ class Case:
             raise Found(f"{what}: {count}")
         for n, (a, e) in enumerate(zip(actual.values, expected.values, strict=True)):
             moved = noise[n] if noise else None
-            if text := compare.difference(a, e, noise=moved, **options):
-                raise Found(f"{what}: {_joined(expected.names[n], text)}")
+            compare.demand(a, e, what, expected.names[n], noise=moved, **options)
 
     def all_the_same(
         self,
@@ -216,17 +238,15 @@ class Case:
             Found: One of the calls had another outcome.
             Refused: None of them had any.
         """
-        refusal, called = None, False
-        for what, call in situations:
+
+        def compared(what: str, call: Callable[[], Outcome]) -> None:
             try:
                 actual = call()
             except Refused as why:
-                refusal = refusal or Refused(f"{what}: {why}")
-                continue
-            called = True
+                raise Refused(f"{what}: {why}") from why
             self.compare(actual, what, **options)
-        if refusal and not called:
-            raise refusal
+
+        unless_all_refuse(lambda each=each: compared(*each) for each in situations)
 
     def once_known(self) -> None:
         """Skip what compares numbers if the operator draws them."""
@@ -259,12 +279,37 @@ class Case:
         places = [n for n in leaves.floating() if n not in self.facts.written]
         with contextlib.suppress(Exception):  # of the gradient, which has its checks
             leaves = leaves.mapped(lambda x: x.requires_grad_(), places)
-            results = [x for x in self.call(leaves).tensors() if x.requires_grad]
+            results = self.call(leaves).tensors()
             weights = [torch.ones_like(x) for x in results]
             with _Calls() as calls:
-                torch.autograd.backward(results, weights)
+                gradients(results, weights, [leaves.values[n] for n in places])
             return calls.found
         return []
+
+
+def gradients(
+    results: Sequence[Tensor],
+    weights: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+    **options: bool,
+) -> tuple[list[Tensor], bool]:
+    """The gradient by each input, zeros for none, and whether there is any at all.
+
+    What flows into a result is its weight; None leaves the result out.
+    """
+    pairs = [
+        (x, w)
+        for x, w in zip(results, weights, strict=True)
+        if w is not None and x.requires_grad
+    ]
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if pairs and inputs:
+        outputs, flowing = zip(*pairs, strict=True)
+        options = {"allow_unused": True, **options}
+        found = asked(torch.autograd.grad, outputs, inputs, flowing, **options)
+    both = zip(found, inputs, strict=True)
+    filled = [torch.zeros_like(x) if g is None else g for g, x in both]
+    return filled, any(g is not None for g in found)
 
 
 def overload(operator: Callable) -> Any:
@@ -374,12 +419,6 @@ def facts_of(case: Case) -> Facts:
     return case.facts
 
 
-def is_random(case: Case, operator: Callable) -> bool:
-    """Whether another operator draws numbers with the arguments of a case."""
-    other = dataclasses.replace(case, operator=operator, facts=Facts())
-    return facts_of(other).is_random
-
-
 def _differ(first: Outcome, second: Outcome) -> bool:
     pairs = zip(first.values, second.values, strict=True)
     return any(compare.difference(a, b) for a, b in pairs)
@@ -402,10 +441,6 @@ def _scaled(x: Tensor, factor: Tensor) -> Tensor:
     except RuntimeError:  # elements that share memory
         return x
     return new
-
-
-def _joined(name: str, text: str) -> str:
-    return f"{name}{text}" if text.startswith("[") else f"{name} {text}"
 
 
 class _Calls(TorchDispatchMode):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from opbook_tools.check.errors import Found
 from opbook_tools.check.values import short
 
 # An operator may round this many times as much as one operation does.
@@ -91,6 +93,17 @@ def difference(
     return f"{where} is {pair}".strip()
 
 
+def demand(actual: Any, expected: Any, what: str, name: str, **options: Any) -> None:
+    """Compare, and say what differs.
+
+    Raises:
+        Found: There is a difference.
+    """
+    if text := difference(actual, expected, **options):
+        space = "" if text.startswith("[") else " "
+        raise Found(f"{what}: {name}{space}{text}")
+
+
 def moved(actual: Any, expected: Any) -> Tensor | None:
     """How far each number lies from the expected one; infinite for another kind."""
     if not isinstance(actual, Tensor) or not isinstance(expected, Tensor):
@@ -115,6 +128,17 @@ def even(noise: Tensor | None) -> Tensor | None:
 def larger(known: Tensor | None, new: Tensor | None) -> Tensor | None:
     """The larger of two distances, element by element."""
     return new if known is None else known if new is None else torch.maximum(known, new)
+
+
+def spread(
+    expected: Sequence[Any], others: Iterable[Sequence[Any]]
+) -> list[Tensor | None]:
+    """How far the results of other calls lie from the expected ones, at most."""
+    far: list[Tensor | None] = [None] * len(expected)
+    for each in others:
+        for n, pair in enumerate(zip(each, expected, strict=False)):
+            far[n] = larger(far[n], moved(*pair))
+    return far
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shlex
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, is_pytorchs
-from opbook_tools.check.errors import Found, Noted, Refused, Skipped, line
-from opbook_tools.check.registry import checks
+from opbook_tools.check.case import Case, checks, gradients, is_pytorchs
+from opbook_tools.check.errors import Found, Noted, Refused, Skipped, asked
 from opbook_tools.check.values import Leaves
 
 Function = Callable[[Sequence[Tensor]], list[Tensor]]
@@ -29,6 +30,7 @@ class Problem:
     leaves: Leaves
     places: list[int]
     is_precise: bool
+    constant: frozenset[int] = frozenset()  # results that are left out
 
     @property
     def at(self) -> list[Tensor]:
@@ -50,7 +52,7 @@ class Problem:
         memory = {values.storage_of(x) for x in after}
         if all(values.storage_of(x) in memory for x in results):
             results += [x for x in after if not any(x is y for y in results)]
-        return results
+        return [x for n, x in enumerate(results) if n not in self.constant]
 
     @property
     def reference(self) -> Problem:
@@ -61,6 +63,25 @@ class Problem:
     def names(self) -> list[str]:
         """How the tensors to differentiate by are called."""
         return [self.leaves.names[n] for n in self.places]
+
+    def compare(
+        self,
+        actual: Sequence[Tensor],
+        expected: Sequence[Tensor],
+        what: str,
+        **options: Any,
+    ) -> None:
+        """Compare gradients by all of the tensors.
+
+        Raises:
+            Found: Two differ.
+        """
+        options = _tolerances(self) | options
+        noise = options.pop("noise", [None] * len(self.places))
+        columns = actual, expected, self.names(), noise
+        for a, e, name, moved in zip(*columns, strict=True):
+            name = f"the gradient by {name}"
+            compare.demand(a, e, what, name, noise=moved, **options)
 
 
 def prepare() -> None:
@@ -89,13 +110,28 @@ def _problem(case: Case) -> Problem:
             if values.is_arithmetic(x)
         }
         if kinds <= {8}:
-            return Problem(case, double, places, is_precise=True)
+            return _of_what_has_one(Problem(case, double, places, is_precise=True))
     except Refused:
         pass
     low = case.leaves.copies()
     if any(low.values[n].dtype.itemsize < 4 for n in places):
         raise Skipped("differences in half precision are too coarse")
-    return Problem(case, low, places, is_precise=False)
+    return _of_what_has_one(Problem(case, low, places, is_precise=False))
+
+
+def _of_what_has_one(problem: Problem) -> Problem:
+    """Without results that have no gradient, as statistics beside a norm have none."""
+    if problem.case.strict:
+        return problem
+    reference = [problem.reference] if problem.case.reference else []
+    constant = []
+    for each in (problem, *reference):
+        with contextlib.suppress(Refused):
+            results = each([x.clone().requires_grad_() for x in each.at])
+            none = {n for n, x in enumerate(results) if not x.requires_grad}
+            constant.append(none if len(none) < len(results) else set())
+    both = frozenset.intersection(*map(frozenset, constant)) if constant else ()
+    return dataclasses.replace(problem, constant=frozenset(both))
 
 
 def _jittered(problem: Problem, number: int) -> Problem:
@@ -106,13 +142,11 @@ def _jittered(problem: Problem, number: int) -> Problem:
         away = torch.rand(x.shape, generator=generator, dtype=torch.float64)
         away = _as_symmetric(x.detach(), away)
         size = x.detach().abs().mean().item() or 1.0
-        return (x.detach() + 0.05 * number * size * (away - 0.4).to(x.device)).to(
-            x.dtype
-        )
+        way = number * size * (away - 0.4).to(x.device)
+        return (x.detach() + 0.05 * way).to(x.dtype)
 
-    return dataclasses.replace(
-        problem, leaves=problem.leaves.mapped(move, problem.places)
-    )
+    leaves = problem.leaves.mapped(move, problem.places)
+    return dataclasses.replace(problem, leaves=leaves)
 
 
 def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
@@ -120,15 +154,10 @@ def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
 
     def draw(x: Tensor) -> Tensor:
         parts = torch.rand((*x.shape, 2), generator=generator, dtype=torch.float64)
-        parts = (0.25 + parts) * torch.where(
-            torch.rand(parts.shape, generator=generator) < 0.5, -1.0, 1.0
-        )
-        drawn = (
-            torch.view_as_complex(parts)
-            if x.is_complex()
-            else parts[..., 0].contiguous()
-        )
-        return drawn.to(x.device, x.dtype)
+        is_negative = torch.rand(parts.shape, generator=generator) < 0.5
+        parts = (0.25 + parts) * torch.where(is_negative, -1.0, 1.0)
+        drawn = torch.view_as_complex(parts) if x.is_complex() else parts[..., 0]
+        return drawn.contiguous().to(x.device, x.dtype)
 
     return [draw(x) for x in like]
 
@@ -136,10 +165,6 @@ def _directions(like: Sequence[Tensor], number: int = 0) -> list[Tensor]:
 def _weights(results: Sequence[Tensor]) -> list[Tensor]:
     """What flows into the backward pass from each result."""
     return _directions(results, 1)
-
-
-def _large_weights(results: Sequence[Tensor]) -> list[Tensor]:
-    return [LARGE * w for w in _weights(results)]
 
 
 def _as_symmetric(x: Tensor, v: Tensor) -> Tensor:
@@ -151,6 +176,15 @@ def _as_symmetric(x: Tensor, v: Tensor) -> Tensor:
 def _ways_to_go(at: Sequence[Tensor]) -> list[Tensor]:
     """The directions along which differences are taken."""
     return [_as_symmetric(x, v) for x, v in zip(at, _directions(at), strict=True)]
+
+
+def _along(
+    at: Sequence[Tensor], wanted: int, way: Tensor | None = None
+) -> list[Tensor]:
+    """A direction, or a given one, in which one of the tensors alone changes."""
+    along = [torch.zeros_like(x) for x in at]
+    along[wanted] = _ways_to_go([at[wanted]])[0] if way is None else way
+    return along
 
 
 def _quotients(
@@ -202,16 +236,6 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (values.in_double(a).conj() * values.in_double(b)).sum().real
 
 
-def _asked(function: Callable, *arguments, **options):
-    """What PyTorch raises on behalf of the operator is a refusal, too."""
-    try:
-        return function(*arguments, **options)
-    except (Found, Skipped, Refused):
-        raise
-    except Exception as error:
-        raise Refused(line(error)) from error
-
-
 def _gradient(
     f: Function,
     at: Sequence[Tensor],
@@ -222,26 +246,7 @@ def _gradient(
     """The gradient by some of the inputs, and whether the function has one at all."""
     inputs = [x.detach().clone().requires_grad_(n in wanted) for n, x in enumerate(at)]
     results = f(inputs)
-    pairs = [
-        (x, w)
-        for x, w in zip(results, weights(results), strict=True)
-        if w is not None and x.requires_grad
-    ]
-    if not pairs:
-        return [torch.zeros_like(at[n]) for n in wanted], False
-    found = _asked(
-        torch.autograd.grad,
-        [x for x, _ in pairs],
-        [inputs[n] for n in wanted],
-        [w for _, w in pairs],
-        allow_unused=True,
-        **options,
-    )
-    filled = [
-        torch.zeros_like(at[n]) if g is None else g
-        for n, g in zip(wanted, found, strict=True)
-    ]
-    return filled, any(g is not None for g in found)
+    return gradients(results, weights(results), [inputs[n] for n in wanted], **options)
 
 
 def _check_one(
@@ -258,8 +263,7 @@ def _check_one(
         Found: It is wrong; the element is named.
         Skipped: The function is too rough for differences.
     """
-    along = [torch.zeros_like(x) for x in at]
-    along[wanted] = _ways_to_go([at[wanted]])[0]
+    along = _along(at, wanted)
     quotients = _quotients(f, at, along, precise)
     masks = [_smooth(pair) for pair in quotients]
     if only is not None:
@@ -268,14 +272,14 @@ def _check_one(
         raise Skipped("it is not smooth at the sample, nor near it")
 
     def weights(results: list[Tensor]) -> list[Tensor | None]:
-        drawn = _directions(results, 1)
+        drawn = _weights(results)
         return [
             w * m if only in (None, n) else None
             for n, (w, m) in enumerate(zip(drawn, masks, strict=True))
         ]
 
     [gradient], exists = _gradient(f, at, [wanted], weights)
-    drawn = _directions([q for q, _ in quotients], 1)
+    drawn = _weights([q for q, _ in quotients])
     numeric = limit = torch.zeros((), dtype=torch.float64)
     for (q, error), m, w in zip(quotients, masks, drawn, strict=True):
         if only is None or m.any():
@@ -298,18 +302,14 @@ def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
     for number in range(min(64, gradient.numel())):
         unit = torch.zeros_like(at[wanted])
         unit.view(-1)[number] = 1
-        along = [torch.zeros_like(x) for x in at]
-        along[wanted] = unit
-        quotients = _quotients(f, at, along, precise)
+        quotients = _quotients(f, at, _along(at, wanted, unit), precise)
         numeric = sum(
             float(_dot(w, torch.where(m, q, 0)))
             for (q, _), m, w in zip(quotients, masks, drawn, strict=True)
         )
         got = float(_dot(gradient, unit))
         if not abs(got - numeric) <= float(limit):
-            place = [
-                int(i) for i in torch.unravel_index(torch.tensor(number), unit.shape)
-            ]
+            place = unit.nonzero()[0].tolist()
             return f"{place} is {got:.6g}, and differences give {numeric:.6g}"
     return "its sum along a direction is not that of differences"
 
@@ -326,31 +326,55 @@ def _(case: Case) -> None:
             rough = why
         except Found as wrong:
             if not _is_that_of_reference(problem, wanted):
-                _explain(problem, problem.names()[wanted], wrong)
+                _explain(problem, wrong)
     if len(missing) == len(problem.places):
-        if is_pytorchs(case.operator) or not _changes(problem):
+        at, precise = problem.at, problem.is_precise
+        depends = (_depends(problem, at, n, precise) for n in missing)
+        if is_pytorchs(case.operator) or not any(depends):
             raise Skipped("it has no gradient")
         raise Found(
             "the result depends on the arguments, and no gradient is recorded; "
-            "if none is meant: --expect 'gradient: the result depends'"
+            "if none is meant: --expect 'gradient: the result depends on the arguments'"
         )
     if rough:
         raise rough
     _given_by_reference(problem, missing)
-    if len(problem.places) > 1:
-        _together(problem, [n for n in range(len(problem.places)) if n not in missing])
+    _together(problem, missing)
     for n in missing:
         _recorded_elsewhere(problem, n)
-    if missing:
-        names = ", ".join(problem.names()[n] for n in missing)
-        raise Noted(f"not checked: no gradient is recorded for {names}")
+    _finite_where_reference_is(problem)
+    names = [problem.names()[n] for n in missing]
+    names += [f"result {n}" for n in sorted(problem.constant)]
+    if names:
+        raise Noted(f"not checked: no gradient is recorded for {', '.join(names)}")
 
 
-def _explain(problem: Problem, name: str, wrong: Found) -> None:
+def _finite_where_reference_is(problem: Problem) -> None:
+    """People divide 0 by 0 at zeros, and infinity by infinity at large numbers."""
+    if problem.case.reference is None:
+        return
+    for n, name in enumerate(problem.names()):
+        for special in values.special(problem.at[n]):
+            leaves = problem.leaves.replaced({problem.places[n]: special.numbers})
+            here = dataclasses.replace(problem, leaves=leaves)
+            if not special.numbers.isfinite().all():
+                continue
+            with contextlib.suppress(Refused):
+                [right], _ = _gradient(here.reference, here.at, [n], _weights)
+                if not right.isfinite().all():
+                    continue
+                [got], _ = _gradient(here, here.at, [n], _weights)
+                if not got.isfinite().all():
+                    text = f"{special.name} is not finite, and that of the reference is"
+                    raise Found(f"the gradient by {name} with {text}")
+
+
+def _explain(problem: Problem, wrong: Found) -> None:
     """Say what may be meant to be so, and what is to be done if it is not."""
     results = problem([x.clone().requires_grad_() for x in problem.at])
     nodes = {x.grad_fn.name() for x in results if x.grad_fn}
-    text = f"if it is meant to differ: --expect 'gradient: the gradient by {name}'"
+    expected = shlex.quote(f"gradient: {str(wrong).partition(':')[0]}:")
+    text = f"if it is meant to differ: --expect {expected}"
     if problem.case.facts.written and nodes == {"CloneBackward0"}:  # of the problem
         text = "no gradient is recorded of what is written"
         if _writes_alone(problem.case):
@@ -455,33 +479,19 @@ def _each_result(problem: Problem, wanted: int) -> bool:
     return exists
 
 
-def _changes(problem: Problem) -> bool:
-    quotients = _quotients(
-        problem, problem.at, _ways_to_go(problem.at), problem.is_precise
-    )
-    return any(bool((q.abs()[_smooth((q, e))] > 1e-6).any()) for q, e in quotients)
-
-
 def _tolerances(problem: Problem) -> dict[str, float]:
     eps = max(compare.eps_of(problem.at), torch.finfo(torch.float64).eps)
     return {"eps": eps if problem.is_precise else 8 * eps, "few": 1024}
 
 
-def _same(
-    actual: Sequence[Tensor], expected: Sequence[Tensor], names, what: str, **options
-) -> None:
-    for a, e, name in zip(actual, expected, names, strict=True):
-        if text := compare.difference(a, e, **options):
-            space = "" if text.startswith("[") else " "
-            raise Found(f"{what}: the gradient by {name}{space}{text}")
-
-
-def _together(problem: Problem, wanted: list[int]) -> None:
+def _together(problem: Problem, missing: list[int]) -> None:
     """One gradient of all arguments beside one for each."""
-    all_at_once, _ = _gradient(problem, problem.at, wanted, _weights)
-    alone = [_gradient(problem, problem.at, [n], _weights)[0][0] for n in wanted]
-    names = [problem.names()[n] for n in wanted]
-    _same(all_at_once, alone, names, "of all arguments at once", **_tolerances(problem))
+    places = [place for n, place in enumerate(problem.places) if n not in missing]
+    problem = dataclasses.replace(problem, places=places)
+    every = range(len(places))
+    all_at_once, _ = _gradient(problem, problem.at, every, _weights)
+    alone = [_gradient(problem, problem.at, [n], _weights)[0][0] for n in every]
+    problem.compare(all_at_once, alone, "of all arguments at once")
 
 
 @checks("gradient in other ways")
@@ -491,55 +501,53 @@ def _(case: Case) -> None:
     expected, exists = _gradient(problem, problem.at, every, _weights)
     if not exists:
         raise Skipped("it has no gradient")
-    options = _tolerances(problem)
-    names = problem.names()
     again, _ = _gradient(problem, problem.at, every, _weights, create_graph=True)
-    _same(again, expected, names, "with create_graph=True", **options)
-    _twice(problem, expected, names, options)
+    problem.compare(again, expected, "with create_graph=True")
+    _twice(problem, expected)
     for what, other in _gradients_of_gradients(problem):
         got, _ = _gradient(problem, problem.at, every, other)
-        _same(got, expected, names, f"with a gradient {what}", **options)
-    scaled, _ = _gradient(problem, problem.at, every, _large_weights)
-    scaled = [g / LARGE for g in scaled]
-    _same(scaled, expected, names, f"with a gradient {LARGE} times as large", **options)
-    _expanded_weights(problem, expected, names, options)
+        problem.compare(got, expected, f"with a gradient {what}")
+    large, _ = _gradient(
+        problem, problem.at, every, lambda x: [LARGE * w for w in _weights(x)]
+    )
+    scaled = [g / LARGE for g in large]
+    problem.compare(scaled, expected, f"with a gradient {LARGE} times as large")
+    _expanded_weights(problem, expected)
     if not case.facts.is_random:  # memory is filled with random numbers in its order
-        _other_layouts(problem, _weights, expected, names, options)
-    _changed_afterwards(problem, _weights, expected, names, options)
-    _in_own_dtype(case, problem, names)
+        _other_layouts(problem, expected)
+    _changed_afterwards(problem, expected)
+    _in_own_dtype(case, problem)
 
 
-def _twice(problem: Problem, expected, names, options) -> None:
+def _twice(problem: Problem, expected: list[Tensor]) -> None:
     """The same graph, walked again."""
     inputs = [x.clone().requires_grad_() for x in problem.at]
-    results = [x for x in problem(inputs) if x.requires_grad]
-    drawn = _directions(results, 1)
-    kept = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    results = problem(inputs)
     for _ in range(2):
-        got = _asked(torch.autograd.grad, results, inputs, drawn, **kept)
-    if len(results) == len(problem(problem.at)):
-        _same(got, expected, names, "when backward runs again", **options)
+        got, _ = gradients(results, _weights(results), inputs, retain_graph=True)
+    problem.compare(got, expected, "when backward runs again")
 
 
 def _gradients_of_gradients(problem: Problem) -> Iterator[tuple[str, Callable]]:
     """Weights of the same numbers, as `cat`, slices and transposes hand them on."""
     with torch.no_grad():
         results = problem(problem.at)
-    kinds = [list(values.layouts(w)) for w in _directions(results, 1)]
+    kinds = [list(values.layouts(w)) for w in _weights(results)]
     for number in range(max(map(len, kinds), default=0)):
         chosen = [each[min(number, len(each) - 1)] if each else None for each in kinds]
         name = next(each[0] for each in chosen if each)
 
         def weights(results: list[Tensor], chosen=chosen) -> list[Tensor]:
-            drawn = _directions(results, 1)
+            drawn = _weights(results)
             return [c[1] if c else w for c, w in zip(chosen, drawn, strict=True)]
 
         yield f"that lies {name}", weights
 
 
-def _expanded_weights(problem: Problem, usual, names, options) -> None:
+def _expanded_weights(problem: Problem, usual: list[Tensor]) -> None:
     """What `sum` hands on, over all dimensions or over one: strides of 0."""
     every = range(len(problem.places))
+    eps = _tolerances(problem)["eps"]
 
     def expanded(w: Tensor, dim: int | None) -> Tensor:
         if dim is None:
@@ -549,7 +557,7 @@ def _expanded_weights(problem: Problem, usual, names, options) -> None:
     for dim in (None, 0, -1):
 
         def weights(results: list[Tensor], dim=dim) -> list[Tensor]:
-            drawn = _directions(results, 1)
+            drawn = _weights(results)
             return [expanded(w, dim if w.dim() else None) for w in drawn]
 
         def dense(results: list[Tensor], weights=weights) -> list[Tensor]:
@@ -557,41 +565,26 @@ def _expanded_weights(problem: Problem, usual, names, options) -> None:
 
         expected, _ = _gradient(problem, problem.at, every, dense)
         got, _ = _gradient(problem, problem.at, every, weights)
+        # The terms of a norm's gradient cancel: what is left of them is rounding.
+        noise = [eps * u.abs().amax() if u.numel() else None for u in usual]
         what = "with a gradient of strides 0, as sum() makes it"
-        for a, e, by, u in zip(got, expected, names, usual, strict=True):
-            # The terms of a norm's gradient cancel: what is left of them is rounding.
-            noise = options["eps"] * u.abs().amax() if u.numel() else None
-            _same([a], [e], [by], what, noise=noise, **options)
+        problem.compare(got, expected, what, noise=noise)
 
 
-def _other_layouts(problem: Problem, weights, expected, names, options) -> None:
-    for n, name in enumerate(names):
+def _other_layouts(problem: Problem, expected: list[Tensor]) -> None:
+    for n, name in enumerate(problem.names()):
         for layout, view in values.layouts(problem.at[n]):
             inputs = [x.clone().requires_grad_() for x in problem.at]
             inputs[n] = view.detach().requires_grad_()
-            try:
+            with contextlib.suppress(Refused):
                 results = problem(inputs)
-                pairs = [
-                    (x, w)
-                    for x, w in zip(results, weights(results), strict=True)
-                    if x.requires_grad
-                ]
-                got = _asked(
-                    torch.autograd.grad,
-                    [x for x, _ in pairs],
-                    inputs,
-                    [w for _, w in pairs],
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
-            except Refused:
-                continue
-            _same(got, expected, names, f"{name}, {layout}", **options)
+                got, _ = gradients(results, _weights(results), inputs)
+                problem.compare(got, expected, f"{name}, {layout}")
 
 
-def _changed_afterwards(problem: Problem, weights, expected, names, options) -> None:
+def _changed_afterwards(problem: Problem, expected: list[Tensor]) -> None:
     """What is needed for the gradient changes before it is computed."""
-    for n, which in enumerate((*names, "a result")):
+    for n, which in enumerate((*problem.names(), "a result")):
         inputs = [x.clone().requires_grad_() for x in problem.at]
         given = [x.clone() for x in inputs]
         results = problem(given)
@@ -606,16 +599,10 @@ def _changed_afterwards(problem: Problem, weights, expected, names, options) -> 
             with torch.no_grad():
                 for x in given[n : n + 1] or own:
                     x.mul_(0.5)
-            got = torch.autograd.grad(
-                kept,
-                inputs,
-                weights(results),
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        except Exception:  # autograd has noticed
+            got, _ = gradients(kept, _weights(results), inputs)
+        except (Refused, RuntimeError):  # autograd has noticed
             continue
-        _same(got, expected, names, f"when {which} changes before backward", **options)
+        problem.compare(got, expected, f"when {which} changes before backward")
 
 
 def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
@@ -625,7 +612,7 @@ def _coarse_weights(results: Sequence[Tensor]) -> list[Tensor]:
     return [w.to(torch.bfloat16).to(x.dtype) for w, x in pairs]
 
 
-def _in_own_dtype(case: Case, problem: Problem, names) -> None:
+def _in_own_dtype(case: Case, problem: Problem) -> None:
     """The gradient of the sample as it is, beside the one in fp64."""
     if not problem.is_precise or case.facts.is_random or case.has_generator:
         return  # other numbers are drawn in each dtype
@@ -644,35 +631,26 @@ def _in_own_dtype(case: Case, problem: Problem, names) -> None:
         try:
             got, _ = _gradient(low, low.at, every, _coarse_weights)
             expected, _ = _gradient(high, high.at, every, _coarse_weights)
-            noise = _gradient_noise(high, every, _coarse_weights, expected, eps)
+            noise = compare.spread(expected, _nearby_gradients(high, eps))
         except Refused:
             continue
         what = f"in {values.short(low.at[0].dtype)} beside fp64"
-        for a, e, moved, name in zip(got, expected, noise, names, strict=True):
-            text = compare.difference(a, e, eps=eps, noise=moved, few=64, dtype=False)
-            if text:
-                space = "" if text.startswith("[") else " "
-                raise Found(f"{what}: the gradient by {name}{space}{text}")
+        options = {"eps": eps, "noise": noise, "few": 64, "dtype": False}
+        problem.compare(got, expected, what, **options)
 
 
-def _gradient_noise(
-    problem: Problem, every, weights, expected, eps: float
-) -> list[Tensor | None]:
-    noise: list[Tensor | None] = [None] * len(expected)
+def _nearby_gradients(problem: Problem, eps: float) -> Iterator[list[Tensor]]:
+    every = range(len(problem.places))
     for number in range(3):
         generator = torch.Generator().manual_seed(number)
-        # As far as the largest moves: what is near 0 may be shifted, then rounded.
-        at = [
-            x
-            + eps
-            * (x.detach().abs().amax() if x.numel() else 0)
-            * torch.randint(-1, 2, x.shape, generator=generator).to(x.device)
-            for x in problem.at
-        ]
-        got, _ = _gradient(problem, at, every, weights)
-        for n, (a, e) in enumerate(zip(got, expected, strict=True)):
-            noise[n] = compare.larger(noise[n], compare.moved(a, e))
-    return noise
+
+        def rounded(x: Tensor, generator=generator) -> Tensor:
+            # As far as the largest moves: what is near 0 may be shifted, then rounded.
+            step = eps * (x.abs().amax() if x.numel() else 0)
+            way = torch.randint(-1, 2, x.shape, generator=generator)
+            return x + step * way.to(x.device)
+
+        yield _gradient(problem, map(rounded, problem.at), every, _coarse_weights)[0]
 
 
 @checks("second derivative")
@@ -687,7 +665,7 @@ def _(case: Case) -> None:
 def _second(problem: Problem) -> bool:
     count = len(problem.places)
     with torch.no_grad():
-        weights = _directions(problem(problem.at), 1)
+        weights = _weights(problem(problem.at))
 
     def gradient(inputs: Sequence[Tensor]) -> list[Tensor]:
         """The gradient as a function of the arguments and of what flows in."""
@@ -697,29 +675,15 @@ def _second(problem: Problem) -> bool:
                 for x in inputs[:count]
             ]
             results = problem(given)
-            pairs = [
-                (x, w)
-                for x, w in zip(results, inputs[count:], strict=True)
-                if x.requires_grad
-            ]
-            if not pairs:
+            graph = {"create_graph": True}
+            found, exists = gradients(results, inputs[count:], given, **graph)
+            if not exists:
                 raise Skipped("it has no gradient")
-            found = _asked(
-                torch.autograd.grad,
-                [x for x, _ in pairs],
-                given,
-                [w for _, w in pairs],
-                create_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        return list(found)
+        return found
 
     at = [*problem.at, *weights]
-    names = [
-        *problem.names(),
-        *(f"the gradient of result {n}" for n in range(len(weights))),
-    ]
+    names = problem.names()
+    names += [f"the gradient of result {n}" for n in range(len(weights))]
     for wanted, name in enumerate(names):
         what = f"the second derivative, by {name}"
         if precise := problem.is_precise:
@@ -730,15 +694,13 @@ def _second(problem: Problem) -> bool:
             given = [x.detach().clone().requires_grad_() for x in at]
             again = [x for x in gradient(given) if x.requires_grad]
             # What is marked once_differentiable raises here.
-            _asked(torch.autograd.backward, again, _weights(again))
+            asked(torch.autograd.backward, again, _weights(again))
             raise Found(f"{what}: create_graph=True records nothing, and it matters")
     return True
 
 
 def _depends(f: Function, at: list[Tensor], wanted: int, precise: bool) -> bool:
-    along = [torch.zeros_like(x) for x in at]
-    along[wanted] = _ways_to_go([at[wanted]])[0]
-    quotients = _quotients(f, at, along, precise)
+    quotients = _quotients(f, at, _along(at, wanted), precise)
     least = 1e-6
     if not precise:  # as far as rounding moves the largest
         with torch.no_grad():
@@ -759,12 +721,11 @@ def _tangents(problem: Problem) -> bool:
     for chosen in _chosen_inputs(len(problem.places)):
         along = _ways_to_go(problem.at)
         along = [v if n in chosen else torch.zeros_like(v) for n, v in enumerate(along)]
-        found = _asked(_tangent, problem, along, chosen)
+        found = asked(_tangent, problem, along, chosen)
         quotients = _quotients(problem, problem.at, along, problem.is_precise)
         for n, (tangent, pair) in enumerate(zip(found, quotients, strict=True)):
-            _compare_tangent(
-                problem, n, tangent, pair, [problem.names()[i] for i in chosen]
-            )
+            names = [problem.names()[i] for i in chosen]
+            _compare_tangent(problem, n, tangent, pair, names)
     return True
 
 

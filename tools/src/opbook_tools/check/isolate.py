@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
-import select
 import signal
-import struct
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from opbook_tools.check.errors import Crashed
-
-LENGTH = struct.Struct("<Q")
 
 
 def isolated(function: Callable[[], Any], seconds: float = 60) -> Any:
@@ -43,36 +40,29 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
     if torch.cuda.is_initialized() or not hasattr(os, "fork"):
         yield from work()
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    reader, writer = os.pipe()
+    forked = multiprocessing.get_context("fork")
+    reader, writer = forked.Pipe(duplex=False)
+    child = forked.Process(target=_run, args=(work, writer))
     with warnings.catch_warnings():
         # Python warns of a fork beside threads, PyTorch's or those of a test runner.
         warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        os.close(reader)
-        _run(work, writer)
-    os.close(writer)
+        child.start()
+    writer.close()
     try:
         yield from _values(reader, child, seconds)
     finally:
-        try:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        except (ChildProcessError, ProcessLookupError):  # it is at its end
-            pass
-        os.close(reader)
+        child.kill()
+        child.join()
+        reader.close()
 
 
-def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
+def _run(work: Callable[[], Iterable[Any]], pipe: Connection) -> None:
     """Send the values and end the process, without the clean-up of its parent."""
 
     def send(worked: bool | None, value: Any) -> None:
         packed = io.BytesIO()
         torch.save((worked, value), packed)
-        pipe.write(LENGTH.pack(packed.tell()) + packed.getvalue())
-        pipe.flush()
+        pipe.send_bytes(packed.getbuffer())
 
     def every() -> None:
         try:
@@ -91,46 +81,34 @@ def _run(work: Callable[[], Iterable[Any]], writer: int) -> None:
                 plain.child_traceback = trace
                 send(False, plain)
 
-    with open(writer, "wb") as pipe:
-        # OpenMP's threads did not come along, and the thread that forked would wait for
-        # them. A new thread gets new ones.
-        thread = threading.Thread(target=every)
-        thread.start()
-        thread.join()
+    # OpenMP's threads did not come along, and the thread that forked would wait for
+    # them. A new thread gets new ones.
+    thread = threading.Thread(target=every)
+    thread.start()
+    thread.join()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _values(reader: int, child: int, seconds: float) -> Iterator[Any]:
+def _values(
+    reader: Connection, child: multiprocessing.Process, seconds: float
+) -> Iterator[Any]:
     while True:
-        deadline = time.monotonic() + seconds
-        head = _read(reader, LENGTH.size, deadline)
-        if len(head) < LENGTH.size:
+        if not reader.poll(seconds):
+            raise Crashed("no end in the time that a check has")
+        try:
+            packed = io.BytesIO(reader.recv_bytes())
+        except (EOFError, OSError):  # it has ended before, or while it wrote
             break
-        packed = _read(reader, LENGTH.unpack(head)[0], deadline)
-        worked, value = torch.load(io.BytesIO(packed), weights_only=False)
+        worked, value = torch.load(packed, weights_only=False)
         if worked is None:
-            os.waitpid(child, 0)
+            child.join()
             return
         if not worked:
             raise value
         yield value
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        raise Crashed(f"ended by {signal.Signals(os.WTERMSIG(status)).name}")
-    raise Crashed(f"ended the process with status {os.WEXITSTATUS(status)}")
-
-
-def _read(reader: int, count: int, deadline: float) -> bytes:
-    """So many bytes from the pipe, or fewer where it ends."""
-    parts = bytearray()
-    while len(parts) < count:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
-            raise Crashed("no end in the time that a check has")
-        part = os.read(reader, count - len(parts))
-        if not part:
-            break
-        parts += part
-    return bytes(parts)
+    child.join()
+    if child.exitcode < 0:
+        raise Crashed(f"ended by {signal.Signals(-child.exitcode).name}")
+    raise Crashed(f"ended the process with status {child.exitcode}")

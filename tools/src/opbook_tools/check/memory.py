@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, Outcome, annotated, overload
-from opbook_tools.check.errors import Found, Noted, Refused, Skipped
+from opbook_tools.check.case import Case, Outcome, annotated, checks, overload
+from opbook_tools.check.errors import Crashed, Found, Noted, Refused, Skipped
 from opbook_tools.check.isolate import isolated
-from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
@@ -63,16 +62,15 @@ def _(case: Case) -> None:
         case.compare(case.call(leaves), f"the same tensor, {what}", **options)
         case.compare(case.call(other.copies()), f"another tensor, {what}", **options)
         for x, before in zip(first, was, strict=True):
-            if text := compare.difference(x, before):
-                raise Found(f"the result of an earlier call, after another: it {text}")
+            what = "the result of an earlier call, after another"
+            compare.demand(x, before, what, "it")
 
 
 def _is_ready(results: list[Tensor], then: list[Tensor]) -> None:
     """Whether nobody writes to results any more, in a thread or on a stream."""
     time.sleep(0.01)
     for x, before in zip(results, then, strict=True):
-        if text := compare.difference(x, before):
-            raise Found(f"the result is written after the call has returned: it {text}")
+        compare.demand(x, before, "the result is written after the call", "it")
 
 
 def _fresh(case: Case, leaves: Leaves) -> tuple | None:
@@ -264,19 +262,26 @@ def _(case: Case) -> None:
     for n in places:
         if not case.matters(n):
             continue  # its shape may be all that the operator reads
-        leaves = case.leaves.copies()
         try:
-            outcome = case.call(leaves.replaced({n: leaves.values[n].to("meta")}))
+            has_data = isolated(lambda n=n: _without_data(case, n))
         except Refused as why:
             refusal = why
             continue
-        if any(x.device.type != "meta" for x in outcome.tensors()):
+        except Crashed as error:
+            raise Found(f"{case.leaves.names[n]} has no data: {error}") from error
+        if has_data:
             # As a rule the fake kernel has answered, and real devices meet in a kernel.
             raise (Found if case.strict else Noted)(
                 f"{case.leaves.names[n]} has no data, and the result has"
             )
     if refusal:
         raise refusal
+
+
+def _without_data(case: Case, place: int) -> bool:
+    """Whether a result has data though this argument has none."""
+    leaves = case.leaves.copies().mapped(lambda x: x.to("meta"), [place])
+    return any(x.device.type != "meta" for x in case.call(leaves).tensors())
 
 
 @checks("every element written")

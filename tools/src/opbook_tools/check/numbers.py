@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -12,14 +12,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, Outcome, is_random, switched
-from opbook_tools.check.errors import Found, Refused, Skipped
+from opbook_tools.check.case import Case, Outcome, checks, switched
+from opbook_tools.check.errors import Found, Refused, Skipped, unless_all_refuse
 from opbook_tools.check.memory import filled_memory
-from opbook_tools.check.registry import checks
 from opbook_tools.check.values import Leaves, is_plain, short
 
 LARGE = 1537  # more than a block, and no multiple of anything
-INTEGERS = torch.int8, torch.int16, torch.int32, torch.int64
 MOST_ELEMENTS = 1 << 21
 
 
@@ -28,18 +26,14 @@ def _(case: Case) -> None:
     _needs_reference(case)
     _computes_before_it_returns(case)
     _beside_reference(case, case.leaves, "the sample", dtype=True)
-    usual = _by_reference(case, case.leaves.copies())
+    usual = _by_reference(case, case.leaves)
     for what, others in switched(case.operator, case.leaves):
         for leaves in others:
             with contextlib.suppress(Refused, Skipped):
-                if _differ(usual, _by_reference(case, leaves.copies())):
-                    _switched(case, leaves, what)
+                matters = _differ(usual, _by_reference(case, leaves))
+                if matters and not case.draws(case.operator, leaves):
+                    _beside_reference(case, leaves, what)
                 break  # both take it, or the reference takes no notice
-
-
-def _switched(case: Case, leaves: Leaves, what: str) -> None:
-    if not is_random(dataclasses.replace(case, leaves=leaves), case.operator):
-        _beside_reference(case, leaves, what)
 
 
 def _computes_before_it_returns(case: Case) -> None:
@@ -95,13 +89,13 @@ def _(case: Case) -> None:
         raise Skipped("it takes no tensor with numbers")
     skipped = []
     for n in places:
-        for what, x in _special(case.leaves.values[n].detach()):
-            leaves = case.leaves.copies().replaced({n: x})
-            if "above" in what and _grows_with_numbers(case, n):
+        for special in values.special(case.leaves.values[n].detach()):
+            if special.grow and _grows_with_numbers(case, n):
                 continue  # as far as memory reaches
-            what = f"{case.leaves.names[n]} with {what}"
-            skipped.append(_if_it_takes_them(case, leaves, what))
-            if what.endswith("0.0"):
+            leaves = case.leaves.copies().replaced({n: special.numbers})
+            what = f"{case.leaves.names[n]} with {special.name}"
+            skipped.append(_if_it_takes_them(case, leaves, what, special.fill_rows))
+            if special.have_signs:
                 with contextlib.suppress(Refused):
                     _keeps_its_sign(case, leaves, n, what)
     for what, leaves in _from_the_end(case):
@@ -112,7 +106,7 @@ def _(case: Case) -> None:
 def _grows_with_numbers(case: Case, n: int) -> bool:
     """Whether a result is as large as its numbers, as that of bincount is."""
     moved = case.leaves.values[n].detach() + 256
-    pair = case.leaves.copies(), case.leaves.copies().replaced({n: moved})
+    pair = case.leaves, case.leaves.replaced({n: moved})
     try:
         usual, other = (_by_reference(case, each).tensors() for each in pair)
     except Skipped:
@@ -147,8 +141,11 @@ def _from_the_end(case: Case) -> Iterator[tuple[str, Leaves]]:
     """Indices that the reference counts from the end, and takes for the same."""
     shapes = [case.leaves.values[n].shape for n in case.leaves.floating()]
     sizes = {*map(len, shapes), *(size for shape in shapes for size in shape)} - {0}
+    usual = _by_reference(case, case.leaves)
     for n, i in enumerate(case.leaves.values):
-        if not (type(i) is int or (isinstance(i, Tensor) and i.dtype in INTEGERS)):
+        if not (
+            type(i) is int or (isinstance(i, Tensor) and i.dtype in values.INTEGERS)
+        ):
             continue
         every = torch.as_tensor(i)
         for size in sizes if every.numel() else ():
@@ -159,19 +156,18 @@ def _from_the_end(case: Case) -> Iterator[tuple[str, Leaves]]:
             same, near = (every.where(every != last, last + by + k) for k in (0, 1))
             same, near = (int(x) if type(i) is int else x for x in (same, near))
             changed = [case.leaves.copies().replaced({n: x}) for x in (same, near)]
-            if _is_index(case, *changed):
+            if _is_index(case, usual, *changed):
                 yield f"{case.leaves.names[n]} with {last + by} for {last}", changed[0]
 
 
-def _is_index(case: Case, same: Leaves, near: Leaves) -> bool:
+def _is_index(case: Case, usual: Outcome, same: Leaves, near: Leaves) -> bool:
     try:
-        usual = _by_reference(case, case.leaves.copies())
-        if _differ(usual, _by_reference(case, same.copies())):
+        if _differ(usual, _by_reference(case, same)):
             return False
     except Skipped:
         return False
     try:
-        return _differ(usual, _by_reference(case, near.copies()))
+        return _differ(usual, _by_reference(case, near))
     except Skipped:
         return True
 
@@ -186,36 +182,20 @@ def _differ(first: Outcome, second: Outcome) -> bool:
     )
 
 
-def _special(x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    if not values.is_arithmetic(x):
-        if x.dtype in INTEGERS:
-            yield "its numbers times -1", -x
-            yield "large numbers", x * min(1 << 4 * x.dtype.itemsize, 1 << 17)
-        if x.dtype in INTEGERS[2:]:
-            yield "odd numbers above 2**24", 2 * x + (1 << 24) + 1
-        return
-    for value in (math.nan, math.inf, -math.inf, -0.0, 0.0):
-        some = x.clone().contiguous()
-        some.view(-1)[:: max(2, x.numel() // 3)] = value
-        yield str(value), some
-    for factor in (100, 0.01, -1):
-        yield f"its numbers times {factor}", (x * factor).to(x.dtype)
-    yield "zeros", torch.zeros_like(x)
-    yield "equal numbers", x.flatten()[:1].repeat(x.numel()).view(x.shape)
-
-
 def _needs_reference(case: Case) -> None:
     if case.reference is None:
         raise Skipped("no reference is given")
     case.once_known()
 
 
-def _if_it_takes_them(case: Case, leaves: Leaves, what: str) -> Skipped | None:
+def _if_it_takes_them(
+    case: Case, leaves: Leaves, what: str, fill_rows: bool = False
+) -> Skipped | None:
     """Compare, unless the operator refuses; return why the reference cannot."""
     try:
         # PyTorch's other attention on the CPU returns 0 for a row with NaN.
         with sdpa_kernel(SDPBackend.MATH):
-            _beside_reference(case, leaves, what)
+            _beside_reference(case, leaves, what, fill_rows=fill_rows)
     except Refused:
         return None
     except Skipped as why:
@@ -229,41 +209,40 @@ def _raise_if_all(skipped: list[Skipped | None]) -> None:
 
 
 def _beside_reference(
-    case: Case, leaves: Leaves, what: str, dtype: bool = False
+    case: Case,
+    leaves: Leaves,
+    what: str,
+    *,
+    dtype: bool = False,
+    fill_rows: bool = False,
 ) -> None:
     """Compare with the reference in fp64, and in the arguments' dtype.
 
     What the reference itself does in that dtype, overflow for example, is no fault.
     """
-    plain = _by_reference(case, leaves.copies())
+    plain = _by_reference(case, leaves)
     actual = case.call(leaves.copies()).kept()
     plain = _alike(plain, actual)
     try:
-        precise_leaves = leaves.copies()
-        precise_leaves = precise_leaves.mapped(values.in_double, leaves.floating())
-        precise = _alike(_by_reference(case, precise_leaves), actual)
+        wide = leaves.mapped(values.in_double, leaves.floating())
+        precise = _alike(_by_reference(case, wide), actual)
     except Refused:
         precise = plain
     eps = compare.eps_of((*leaves.values, *actual.values))
     largest = max((leaves.values[n].numel() for n in leaves.floating()), default=1)
     # The error of a sum grows with the root of its length, in the mean.
     few = compare.ROUNDINGS / 2 + 2 * math.sqrt(min(largest, 1 << 14))
-    noise = _moved_by_rounding(case, leaves, plain)
-    for n, name in enumerate(actual.names):
-        moved = noise[n] if n < len(noise) else None
-        moved = compare.larger(moved, _own_error(plain.values[n], precise.values[n]))
-        options = {"eps": eps, "noise": moved, "few": few}
-        value = actual.values[n]
-        if what.endswith("inf"):
-            value = _or_zero(value, plain.values[n])
-        if dtype and (other := _other_dtype(value, plain.values[n])):
-            raise Found(f"{what}, beside the reference: {name} {other}")
-        text = compare.difference(value, plain.values[n], dtype=False, **options)
-        if text and compare.difference(
-            value, precise.values[n], dtype=False, **options
-        ):
-            space = "" if text.startswith("[") else " "
-            raise Found(f"{what}, beside the reference: {name}{space}{text}")
+    noise = case.noise_of(leaves, plain, case.reference)
+    what = f"{what}, beside the reference"
+    columns = actual.names, actual.values, plain.values, precise.values, noise
+    for name, value, right, exact, moved in zip(*columns, strict=True):
+        moved = compare.larger(moved, _own_error(right, exact))
+        value = _or_zero(value, right) if fill_rows else value
+        if dtype and (other := _other_dtype(value, right)):
+            raise Found(f"{what}: {name} {other}")
+        options = {"eps": eps, "noise": moved, "few": few, "dtype": False}
+        if compare.difference(value, exact, **options):
+            compare.demand(value, right, what, name, **options)
 
 
 def _or_zero(actual: object, expected: object) -> object:
@@ -294,7 +273,7 @@ def _own_error(plain: object, precise: object) -> Tensor | None:
 
 def _by_reference(case: Case, leaves: Leaves) -> Outcome:
     try:
-        return case.call(leaves, case.reference).kept()
+        return case.call(leaves.copies(), case.reference).kept()
     except Refused as why:
         raise Skipped(f"the reference refuses this: {why}") from why
 
@@ -323,37 +302,33 @@ def _written(reference: Outcome, returned: list, actual: Outcome) -> Iterator:
         yield returned.pop(0) if fits and not same else theirs
 
 
-def _moved_by_rounding(case: Case, leaves: Leaves, plain: Outcome) -> list:
-    try:
-        return case.noise_of(leaves, plain, case.reference)
-    except IndexError:
-        return []
-
-
 @checks("half precision")
 def _(case: Case) -> None:
     case.once_known()
     real = [n for n in case.leaves.floating() if not case.leaves.values[n].is_complex()]
     if not real:
         raise Skipped("it takes no floating-point tensor")
-    refusal, called = None, False
+    ways = itertools.product(case.low_dtypes, case.leaves.groups(real))
+    unless_all_refuse(
+        lambda w=w: _in_low_precision(case, case.leaves, *w) for w in ways
+    )
+    # A generator draws other numbers for other sizes.
+    if case.has_generator or real != case.leaves.tensors():
+        return
+    for size in values.sizes(case.leaves)[-1:]:
+        if long := _resized(case, {size: LARGE}):
+            _long_and_large(case, long.mapped(torch.abs, real), real)
+
+
+def _long_and_large(case: Case, leaves: Leaves, places: list[int]) -> None:
+    """A long sum shows how it is added, and squares of large numbers overflow."""
+    large = leaves.mapped(lambda x: x * (1024 / x.amax()), places)
     for dtype in case.low_dtypes:
-        for places in [real] + [[n] for n in real if len(real) > 1]:
-            try:
-                _in_low_precision(case, case.leaves, dtype, places)
-                called = True
-            except Refused as why:
-                refusal = refusal or why
-        # A random operator draws other numbers for each dtype.
-        if case.facts.is_random or case.has_generator:
-            continue
-        for size in values.sizes(case.leaves)[-1:]:  # a long sum shows how it is added
-            long = _resized(case, {size: LARGE})
-            if long and real == case.leaves.tensors():
-                with contextlib.suppress(Refused):
-                    _in_low_precision(case, long.mapped(torch.abs, real), dtype, real)
-    if refusal and not called:
-        raise refusal
+        with contextlib.suppress(Refused):
+            _in_low_precision(case, leaves, dtype, places, f", a size of {LARGE}")
+            if case.reference and dtype == torch.float16:
+                where = ", numbers up to 1024"
+                _in_low_precision(case, large, dtype, places, where)
 
 
 def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
@@ -364,7 +339,7 @@ def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
 
 
 def _in_low_precision(
-    case: Case, leaves: Leaves, dtype: torch.dtype, places: list[int]
+    case: Case, leaves: Leaves, dtype: torch.dtype, places: list[int], where: str = ""
 ) -> None:
     low = leaves.copies().mapped(lambda x: x.detach().to(dtype), places)
     high = low.copies().mapped(lambda x: x.float(), places)
@@ -377,38 +352,49 @@ def _in_low_precision(
     if actual.results != expected.results:
         return
     eps = torch.finfo(dtype).eps
-    names = "all" if len(places) > 1 else case.leaves.names[places[0]]
-    noise = _noise_in(case, low, places, expected, operator)
+    every = places == case.leaves.floating()
+    names = "all" if every else " and ".join(case.leaves.names[n] for n in places)
+    others = case.values_of(_rounded(low, places, eps), operator)
+    right = [_up_to_the_end(x, dtype) for x in expected.values]
+    noise = compare.spread(
+        right, ([_up_to_the_end(x, dtype) for x in v] for v in others)
+    )
+    overflow = _overflow(case, low, right)
     for n, x in enumerate(actual.values[: actual.results]):
         if not isinstance(x, Tensor) or x.dtype != dtype:
             continue
         # Many roundings: grid_sample computes its coordinates in this dtype too.
-        text = compare.difference(
-            x, expected.values[n], eps=eps, noise=noise[n], few=12, dtype=False
-        )
-        if text:
-            space = "" if text.startswith("[") else " "
-            what = f"{short(dtype)} beside float32, {names}"
-            raise Found(f"{what}: {actual.names[n]}{space}{text}")
+        moved = compare.larger(noise[n], overflow[n])
+        options = {"eps": eps, "noise": moved, "few": 12, "dtype": False}
+        what = f"{short(dtype)} beside float32, {names}{where}"
+        compare.demand(x, right[n], what, actual.names[n], **options)
 
 
-def _noise_in(
-    case, low: Leaves, places: list[int], expected: Outcome, operator
-) -> list:
-    """How much a rounding in the low dtype moves what the high one returns."""
-    eps = compare.eps_of(low.values[n] for n in places)
+def _up_to_the_end(x: object, dtype: torch.dtype) -> object:
+    """Infinite where no number of this dtype is as large."""
+    if not isinstance(x, Tensor) or not values.is_arithmetic(x) or x.is_complex():
+        return x
+    low = x.to(dtype)
+    return torch.where(low.isinf(), low.to(x.dtype), x)
+
+
+def _overflow(case: Case, low: Leaves, right: list) -> list[Tensor | None]:
+    """Infinite where the reference itself overflows in the low dtype, or 0."""
+    plain: tuple = ()
+    if case.reference:
+        with contextlib.suppress(Refused):
+            plain = case.call(low.copies(), case.reference).values
+    far = compare.spread(right, [plain])
+    return [None if x is None else torch.where(x.isinf(), x, 0.0) for x in far]
+
+
+def _rounded(low: Leaves, places: list[int], eps: float) -> Iterator[Leaves]:
+    """In fp32, as far away as a rounding in the low dtype leads."""
     generator = torch.Generator().manual_seed(0)
-    noise: list = [None] * len(expected.values)
     for one_way in (None, None, None, -1, 1):  # these move all that is near a step
 
         def rounded(x: Tensor, one_way=one_way) -> Tensor:
             way = torch.randint(-1, 2, x.shape, generator=generator) / 2
             return x.float() * (1 + eps * (one_way or way.to(x.device)))
 
-        try:
-            outcome = case.call(low.copies().mapped(rounded, places), operator)
-        except Refused:
-            continue
-        for n, (a, e) in enumerate(zip(outcome.values, expected.values, strict=False)):
-            noise[n] = compare.larger(noise[n], compare.moved(a, e))
-    return noise
+        yield low.copies().mapped(rounded, places)

@@ -14,9 +14,8 @@ from torch.testing._internal.optests import autograd_registration_check
 from torch.utils import _pytree
 
 from opbook_tools.check import values
-from opbook_tools.check.case import Case, annotated, overload, switched
-from opbook_tools.check.errors import Found, Refused, Skipped, line
-from opbook_tools.check.registry import checks
+from opbook_tools.check.case import Case, annotated, checks, overload, switched
+from opbook_tools.check.errors import Found, Noted, Refused, Skipped, asked
 from opbook_tools.check.values import Leaves, short
 from opbook_tools.sample import Sample
 
@@ -93,22 +92,22 @@ def _(case: Case) -> None:
         if isinstance(x, Tensor) and values.is_arithmetic(x):
             x.requires_grad_()
     try:
-        autograd_registration_check(func, args, kwargs)
-    except AssertionError as error:
+        asked(autograd_registration_check, func, args, kwargs)
+    except Refused as why:
+        error = why.__cause__
+        if isinstance(error, NotImplementedError):
+            raise Skipped(str(why)) from error
+        if not isinstance(error, AssertionError):
+            raise
         if named is not None:
-            raise Found(line(error)) from error
-        raise Skipped(
-            "the function around the operator may have the gradient"
-        ) from error
-    except NotImplementedError as error:
-        raise Skipped(line(error)) from error
-    except Exception as error:
-        raise Refused(line(error)) from error
+            raise Found(str(why)) from error
+        text = "the function around the operator may have the gradient"
+        raise Skipped(text) from error
 
 
 @checks("fake kernel")
 def _(case: Case) -> None:
-    refusal = None
+    refusal = note = None
     for func, args, kwargs in case.registered(backward=True):
         given = Leaves.of(Sample(args, kwargs))
         switches = [(w, x) for w, every in switched(func, given) for x in every]
@@ -118,8 +117,23 @@ def _(case: Case) -> None:
             except Refused as why:
                 refusal = refusal or why
         _follows_the_device(case, func, given)
-    if refusal:
-        raise refusal
+        note = note or _autocast(case, func, given)
+    if refusal or note:
+        raise refusal or note
+
+
+def _autocast(case: Case, func: Any, leaves: Leaves) -> Noted | None:
+    """A compiled graph calls the kernel without autocast, so nothing breaks there."""
+    try:
+        with torch.autocast(_device(leaves).type):
+            _promised(case, func, leaves, "the sample under autocast")
+    except Refused:
+        return None
+    except Found as why:
+        if case.strict:
+            raise
+        return Noted(f"compiled and eager calls differ: {why}")
+    return None
 
 
 def _variants(leaves: Leaves, sizes: bool) -> Iterator[tuple[str, Leaves]]:
@@ -133,7 +147,7 @@ def _variants(leaves: Leaves, sizes: bool) -> Iterator[tuple[str, Leaves]]:
             yield f"{leaves.names[n]} {name}", leaves.replaced({n: view})
     real = [n for n in leaves.floating() if leaves.values[n].is_floating_point()]
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        for places in [real] + [[n] for n in real if len(real) > 1]:
+        for places in leaves.groups(real):
             what = ", ".join(leaves.names[n] for n in places)
             lower = leaves.mapped(lambda x, d=dtype: x.to(d), places)
             yield f"{what} in {short(dtype)}", lower
@@ -159,6 +173,11 @@ def _promised(case: Case, func: Any, leaves: Leaves, what: str) -> None:
                 raise Found(f"{func}, {what}: {text}")
 
 
+def _device(leaves: Leaves) -> torch.device:
+    places = leaves.tensors()
+    return leaves.values[places[0]].device if places else torch.device("cpu")
+
+
 def _follows_the_device(case: Case, func: Any, leaves: Leaves) -> None:
     """A result is where the arguments are, if the kernel's is, on any device."""
     if not leaves.tensors() or any(isinstance(v, DEVICES) for v in leaves.values):
@@ -169,7 +188,7 @@ def _follows_the_device(case: Case, func: Any, leaves: Leaves) -> None:
         fake = case.call(on_meta, func).tensors()
     except Refused:
         return
-    device = leaves.values[leaves.tensors()[0]].device
+    device = _device(leaves)
     for f, r in zip(fake, real, strict=False):
         if r.device == device and f.device.type != "meta":
             text = f"of arguments on the device meta it makes a result on {f.device}"

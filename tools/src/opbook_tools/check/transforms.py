@@ -9,15 +9,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
 from opbook_tools.check import compare
-from opbook_tools.check.case import Case, Outcome, quiet
-from opbook_tools.check.errors import Found, Refused, Skipped, line
-from opbook_tools.check.registry import checks
+from opbook_tools.check.case import Case, Outcome, checks, gradients, quiet
+from opbook_tools.check.errors import Refused, Skipped, asked, unless_all_refuse
 
 SCALES = (1.0, 0.75, 0.5)
 
@@ -30,23 +30,10 @@ def _(case: Case) -> None:
     places = case.leaves.floating()
     if not places:
         raise Skipped("it takes no tensor to map over")
-    refusal, called = None, False
-    for mapped, dim in _ways(places):
-        try:
-            _one_way(case, mapped, dim)
-            called = True
-        except Refused as why:
-            refusal = refusal or why
-    if refusal and not called:
-        raise refusal
-
-
-def _ways(places: list[int]) -> Iterator[tuple[list[int], int]]:
-    yield places, 0
-    yield places, -1
-    if len(places) > 1:
-        for n in places:
-            yield [n], 0
+    if case.has_generator:
+        raise Skipped("each row draws other numbers from a generator")
+    ways = [(places, 0), (places, -1), *(([n], 0) for n in places if len(places) > 1)]
+    unless_all_refuse(lambda way=way: _one_way(case, *way) for way in ways)
 
 
 def _one_way(case: Case, places: list[int], dim: int) -> None:
@@ -62,10 +49,7 @@ def _one_way(case: Case, places: list[int], dim: int) -> None:
         given = dict(zip(stacked, mapped, strict=True))
         return case.leaves.copies().replaced(given).call(case.operator)
 
-    try:
-        result = torch.vmap(one, in_dims=dim)(*stacked.values())
-    except Exception as error:
-        raise Refused(line(error)) from error
+    result = asked(torch.vmap(one, in_dims=dim), *stacked.values())
     names = " and ".join(case.leaves.names[n] for n in places)
     for row, (leaves, right) in enumerate(zip(rows, expected, strict=True)):
         part = _pytree.tree_map(
@@ -89,52 +73,32 @@ def _(case: Case) -> None:
     for dynamic in (False, True) if case.facts.calls else (True,):
         # The gradient is part of what is compiled with symbolic sizes.
         required = wanted if dynamic else []
-        expected, gradients = _with_gradient(case, case.operator, required)
+        expected, usual, _ = _with_gradient(case, case.operator, required)
         compiled = _compiled(case, dynamic)
         what = f"compiled, dynamic={dynamic}"
         with _fresh():
-            actual, got = _with_gradient(case, compiled, required)
+            actual, got, _ = _with_gradient(case, compiled, required)
         case.compare(actual, what, expected, case.noise, eps=case.eps)
-        for n, a, e in zip(required, got, gradients, strict=True):
-            if text := compare.difference(a, e, eps=case.eps, few=256):
-                space = "" if text.startswith("[") else " "
-                raise Found(
-                    f"{what}: the gradient by {case.leaves.names[n]}{space}{text}"
-                )
+        for n, a, e in zip(required, got, usual, strict=True):
+            name = f"the gradient by {case.leaves.names[n]}"
+            compare.demand(a, e, what, name, eps=case.eps, few=256)
 
 
 def _has_gradient(case: Case, places: list[int]) -> bool:
-    leaves = case.leaves.copies()
-    leaves = leaves.mapped(lambda x: x.requires_grad_(), places)
-    try:
-        results = [x for x in case.call(leaves).tensors() if x.requires_grad]
-        torch.autograd.grad(
-            [x.sum().abs() for x in results],
-            [leaves.values[n] for n in places],
-            allow_unused=True,
-        )
-    except Exception:
-        return False
-    return bool(results)
+    with contextlib.suppress(Refused):
+        return _with_gradient(case, case.operator, places)[2]
+    return False
 
 
 def _with_gradient(
     case: Case, operator: Callable, places: list[int]
-) -> tuple[Outcome, list[Tensor]]:
+) -> tuple[Outcome, list[Tensor], bool]:
     leaves = case.leaves.copies()
     leaves = leaves.mapped(lambda x: x.requires_grad_(), places)
     outcome = case.call(leaves, operator)
-    if not places:
-        return outcome.kept(), []
-    results = [x for x in outcome.tensors() if x.requires_grad]
-    inputs = [leaves.values[n] for n in places]
-    options = {"allow_unused": True, "materialize_grads": True}
+    results, inputs = outcome.tensors(), [leaves.values[n] for n in places]
     weights = [torch.linspace(-1, 1, x.numel()).view(x.shape).to(x) for x in results]
-    try:
-        gradients = torch.autograd.grad(results, inputs, weights, **options)
-    except Exception as error:
-        raise Refused(line(error)) from error
-    return outcome.kept(), list(gradients)
+    return outcome.kept(), *gradients(results, weights, inputs)
 
 
 def _compiled(case: Case, dynamic: bool) -> Callable:
@@ -147,50 +111,26 @@ def _compiled(case: Case, dynamic: bool) -> Callable:
     return torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
 
 
-class _Everything:
-    """The names of the operators that Inductor calls instead of generating code."""
-
-    def __contains__(self, name: str) -> bool:
-        return True
-
-
 @contextlib.contextmanager
 def _fresh() -> Iterator[None]:
     """Inductor with nothing cached, and PyTorch's own operators called, not generated.
 
     A C++ compiler would take seconds for each of those, and none of them is checked.
     """
-    from torch._inductor import config, graph, lowering
+    from torch._inductor import config
 
-    known = dict(lowering.lowerings), graph.FALLBACK_ALLOW_LIST
-    for key in known[0]:
-        if isinstance(key, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            del lowering.lowerings[key]  # what is left calculates with sizes
-    graph.FALLBACK_ALLOW_LIST = _Everything()
-    options = {"force_disable_caches": True, "compile_threads": 1}
+    options = {
+        "force_disable_caches": True,
+        "compile_threads": 1,
+        "fallback_by_default": True,
+    }
     logging.getLogger("torch._inductor").setLevel(logging.CRITICAL)  # errors are raised
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            config.patch(options),
-            _environment("TORCHINDUCTOR_CACHE_DIR", folder),
-        ):
-            yield
-    finally:
-        lowering.lowerings.update(known[0])
-        graph.FALLBACK_ALLOW_LIST = known[1]
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    was = os.environ.get(name)
-    os.environ[name] = value
-    try:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        config.patch(options),
+        mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
+    ):
         yield
-    finally:
-        os.environ.pop(name)
-        if was is not None:
-            os.environ[name] = was
 
 
 @functools.cache

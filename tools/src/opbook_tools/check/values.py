@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils import _pytree
 from opbook_tools.sample import Sample
 
 PLAIN = (Tensor, torch.nn.Parameter)
+INTEGERS = torch.int8, torch.int16, torch.int32, torch.int64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,20 @@ class Leaves:
     def floating(self) -> list[int]:
         """The places of tensors that one can calculate with, and differentiate by."""
         return [n for n in self.tensors() if is_arithmetic(self.values[n])]
+
+    def groups(self, places: list[int]) -> list[list[int]]:
+        """All, those of one shape, all but one, and one alone.
+
+        Some arguments may have a dtype of their own, as a scale in fp32 has.
+        """
+        shapes = {n: self.values[n].shape for n in places}
+        groups = [
+            places,
+            *([m for m in places if shapes[m] == shapes[n]] for n in places),
+            *([m for m in places if m != n] for n in places),
+            *([n] for n in places),
+        ]
+        return [list(each) for each in dict.fromkeys(map(tuple, groups)) if each]
 
     def described(self) -> str:
         """The arguments in a few words."""
@@ -191,6 +207,39 @@ def outside(x: Tensor) -> Tensor:
     if whole.numel():
         whole.zero_()
     return memory(whole)
+
+
+@dataclasses.dataclass(frozen=True)
+class Special:
+    """Numbers that an operator may have been written without, and what they may do."""
+
+    name: str
+    numbers: Tensor
+    grow: bool = False  # a result that is as large as its numbers would fill memory
+    fill_rows: bool = False  # rows of -inf have more than one right result
+    have_signs: bool = False  # zeros, which a comparison takes for equal
+
+
+def special(x: Tensor) -> Iterator[Special]:
+    """Negative and large integers; infinities, zeros, large and equal numbers."""
+    if not is_arithmetic(x):
+        if x.dtype in INTEGERS:
+            yield Special("its numbers times -1", -x)
+            large = x * min(1 << 4 * x.dtype.itemsize, 1 << 17)
+            yield Special("large numbers", large)
+        if x.dtype in INTEGERS[2:]:
+            odd = 2 * x + (1 << 24) + 1
+            yield Special("odd numbers above 2**24", odd, grow=True)
+        return
+    for value in (math.nan, math.inf, -math.inf, -0.0, 0.0):
+        some = x.clone().contiguous()
+        some.view(-1)[:: max(2, x.numel() // 3)] = value
+        needs = {"fill_rows": math.isinf(value), "have_signs": value == 0}
+        yield Special(str(value), some, **needs)
+    for factor in (100, 0.01, -1):
+        yield Special(f"its numbers times {factor}", (x * factor).to(x.dtype))
+    yield Special("zeros", torch.zeros_like(x))
+    yield Special("equal numbers", x.flatten()[:1].repeat(x.numel()).view(x.shape))
 
 
 def resized(leaves: Leaves, new: dict[int, int]) -> Leaves:
