@@ -634,7 +634,11 @@ def test_a_fault_is_found_by_its_check(name):
             _PassesGradientsOfRound.apply,
             "--expect 'gradient: the gradient by argument 0:'",
         ),
-        ("half precision", adds_in_its_own_dtype, "bfloat16 beside float32, all"),
+        (
+            "half precision",
+            adds_in_its_own_dtype,
+            "bfloat16 beside float32, argument 0",
+        ),
         ("half precision", adds_in_its_own_dtype, "a size of 1537: the result"),
         ("outputs share memory", two_parts_that_overlap, "two results share memory"),
         ("outputs share memory", a_part_as_numpy_makes_it, "is no view of it"),

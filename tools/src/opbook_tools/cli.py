@@ -65,6 +65,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given[:1] == ["new"]:
         return _new(given[1:])
     chosen = parser.parse_args(given)
+    # PyTorch's other way to look for a GPU leaves processes that cannot be forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # Each needs modules that --help does without.
     try:
         if chosen.tool == "doctor":
@@ -122,6 +124,7 @@ def _arguments_of_check(parser: argparse.ArgumentParser) -> None:
         help="a missing forward mode or gradient is a finding",
     )
     add("--sizes", action="store_true", help="try other sizes beside integer arguments")
+    add("--device", help="check copies of the tensors of the samples there: cuda")
     add("--timeout", type=float, default=60, help="seconds for one check (60)")
     add("--json", action="store_true", help="print one JSON object")
     add("--github", action="store_true", help="print annotations for GitHub Actions")

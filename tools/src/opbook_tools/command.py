@@ -119,6 +119,7 @@ def _checked(chosen: argparse.Namespace) -> int:
         "sizes": chosen.sizes,
         "names": names,
         "timeout": chosen.timeout,
+        "device": chosen.device,
     }
     report = Report(chosen)
     for number, sample in enumerate(samples):

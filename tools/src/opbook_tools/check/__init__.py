@@ -38,7 +38,7 @@ from opbook_tools.check.errors import (
     in_one_process,
     returned_once,
 )
-from opbook_tools.check.isolate import isolated, stream
+from opbook_tools.check.isolate import isolated, lost_device, stream
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
@@ -102,7 +102,8 @@ def results(
         reference: A function that returns the right numbers, for the same arguments.
         **options: nondifferentiable (places of arguments without a gradient), strict
             (a custom_op without forward mode is wrong), sizes (try other sizes though
-            they may depend on integer arguments), names (of checks), timeout (seconds).
+            they may depend on integer arguments), names (of checks), timeout (seconds),
+            device (where copies of the arguments are checked, such as "cuda").
 
     Raises:
         BadSample: The operator cannot be called with the sample.
@@ -121,6 +122,7 @@ def each(
     sizes: bool = False,
     names: Collection[str] | None = None,
     timeout: float = TIMEOUT,
+    device: str | None = None,
 ) -> Iterator[Result]:
     """Do what `results` does; a result knows its traceback too."""
     if not callable(operator):
@@ -131,18 +133,23 @@ def each(
         raise BadSample(f"the reference is of type {kind}, which cannot be called")
     leaves = Leaves.of(Sample.of(arguments))
     case = Case(operator, leaves, reference, tuple(nondifferentiable), strict, sizes)
-    first = _plain(case, timeout)
+    first = _plain(case, timeout, device)
     yield first
     if first.verdict != "ok":
         return
     chosen = CHECKS if names is None else {n: CHECKS[n] for n in CHECKS if n in names}
-    prepare(chosen)
+    if device is None:  # else the compiler would use the GPU before the children do
+        prepare(chosen)
     left = list(chosen)
     while left:
         try:
-            for result in stream(lambda n=left: _several(case, n), timeout):
+            for result in stream(lambda n=left: _several(case, n, device), timeout):
                 left = left[1:]
                 yield result
+                if lost := lost_device():  # in this process, for good
+                    text = f"nothing can use the GPU any more: {lost}"
+                    yield from (Result(n, "skipped", text, failed=True) for n in left)
+                    return
                 if result.verdict == "WRONG":
                     break  # what else the fault has changed stays with that process
         except Crashed as error:
@@ -150,16 +157,26 @@ def each(
             yield Result(name, "WRONG", f"{error}, called with {leaves.described()}")
 
 
-def _several(case: Case, names: list[str]) -> Iterator[Result]:
+def _several(case: Case, names: list[str], device: str | None) -> Iterator[Result]:
     """Run checks in this process, as far as they may share one."""
+    case = case.on(device)
     for name in names:
         if name != names[0] and name in ALONE:
             return
         with quiet():
             result = _judged(name, lambda name=name: CHECKS[name](case))
-        yield result
-        if name in ALONE:
+            lost = lost_device()
+        yield _without_device(result, lost) if lost else result
+        if lost or name in ALONE:
             return
+
+
+def _without_device(result: Result, lost: str) -> Result:
+    """An assertion of a kernel is a refusal; any other end of a kernel is a fault."""
+    refuses = "device-side assert" in lost
+    verdict = "skipped" if refuses else "WRONG"
+    text = f"{lost}: the rest of this check was not run"
+    return dataclasses.replace(result, verdict=verdict, text=text, failed=refuses)
 
 
 def prepare(names: Collection[str] = tuple(CHECKS)) -> None:
@@ -170,14 +187,15 @@ def prepare(names: Collection[str] = tuple(CHECKS)) -> None:
         transforms.prepare()
 
 
-def _plain(case: Case, timeout: float) -> Result:
+def _plain(case: Case, timeout: float, device: str | None) -> Result:
     """Call the operator, and learn what all checks need to know."""
 
     def call() -> Any:
         with quiet():
+            there = case.on(device)
             with in_one_process():
-                case.leaves.copies().call(case.operator)  # here its traceback is whole
-            facts = facts_of(case)
+                there.leaves.copies().call(case.operator)  # here its traceback is whole
+            facts = facts_of(there)
             returned_once()
             return facts
 

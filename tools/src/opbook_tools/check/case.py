@@ -8,6 +8,7 @@ import functools
 import inspect
 import logging
 import random
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
 # Namespaces of PyTorch's own operators.
+OUTSIDE = re.compile("out of (bounds|range)")
 OWN = ("aten", "prim", "prims", "inductor", "higher_order")
 
 
@@ -102,6 +104,12 @@ class Case:
     sizes: bool = False
     facts: Facts = dataclasses.field(default_factory=Facts)
 
+    def on(self, device: str | None) -> Case:
+        """The same with the tensors of the sample on a device."""
+        if device is None:
+            return self
+        return dataclasses.replace(self, leaves=self.leaves.copies(device))
+
     def call(self, leaves: Leaves, operator: Callable | None = None) -> Outcome:
         """Call with these very tensors.
 
@@ -109,6 +117,23 @@ class Case:
             Refused: The operator raised.
         """
         return Outcome.of(self.asked(operator or self.operator, leaves), leaves)
+
+    def ask_the_cpu(self, leaves: Leaves, operator: Callable | None = None) -> None:
+        """Find out whether other arguments than the sample's lead out of a tensor.
+
+        A kernel of a GPU raises nothing there, and no later call of the process can use
+        the GPU. Of an operator that the CPU does not have, nothing is known.
+
+        Raises:
+            Refused: The operator says so on the CPU.
+        """
+        places = leaves.tensors()
+        if any(leaves.values[n].is_cuda for n in places):
+            try:
+                self.call(leaves.mapped(Tensor.cpu, places).copies(), operator)
+            except Refused as why:
+                if OUTSIDE.search(str(why)):
+                    raise
 
     def asked(self, operator: Callable, leaves: Leaves) -> Any:
         """What an operator returns; what it raises is a refusal, and no finding."""

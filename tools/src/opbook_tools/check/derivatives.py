@@ -768,7 +768,7 @@ def _compare_tangent(
     writes = bool(case.facts.calls) and _writes_alone(case)
     if not case.strict and (writes or (not tangent.any() and _is_generated(problem))):
         raise Noted(
-            "not supported by custom_op: the tangent is zero, and nothing is raised"
+            "it has no forward mode: the tangent is zero, and nothing is raised"
         )
     place = tuple(wrong.nonzero()[0].tolist())
     raise Found(

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from opbook_tools.check.errors import Crashed
+from opbook_tools.check.errors import Crashed, line
 
 
 def isolated(function: Callable[[], Any], seconds: float = 60) -> Any:
@@ -32,7 +32,8 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
     """Yield what a generator yields in a child, each value as it comes.
 
     The child is forked, so that the work may be a closure. CUDA does not survive a
-    fork: in a process that has used it, the work is done right here.
+    fork: in a process that has used it, the work is done right here. A child may be
+    the first to use it.
 
     Raises:
         Crashed: A signal ended the child, or one value took too long.
@@ -54,6 +55,17 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
         child.kill()
         child.join()
         reader.close()
+
+
+def lost_device() -> str:
+    """What has ended CUDA in this process; "" where it has not been used, or works."""
+    if not torch.cuda.is_initialized():
+        return ""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return line(error)
+    return ""
 
 
 def _run(work: Callable[[], Iterable[Any]], pipe: Connection) -> None:

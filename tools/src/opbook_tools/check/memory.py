@@ -75,6 +75,7 @@ def _is_ready(results: list[Tensor], then: list[Tensor]) -> None:
 
 def _fresh(case: Case, leaves: Leaves) -> tuple | None:
     try:
+        case.ask_the_cpu(leaves)
         outcome = case.call(leaves.copies()).kept()
         return outcome, case.noise_of(leaves, outcome)
     except Refused:

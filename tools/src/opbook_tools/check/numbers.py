@@ -221,6 +221,7 @@ def _beside_reference(
     What the reference itself does in that dtype, overflow for example, is no fault.
     """
     plain = _by_reference(case, leaves)
+    case.ask_the_cpu(leaves)
     actual = case.call(leaves.copies()).kept()
     plain = _alike(plain, actual)
     try:
@@ -273,6 +274,7 @@ def _own_error(plain: object, precise: object) -> Tensor | None:
 
 def _by_reference(case: Case, leaves: Leaves) -> Outcome:
     try:
+        case.ask_the_cpu(leaves, case.reference)
         return case.call(leaves.copies(), case.reference).kept()
     except Refused as why:
         raise Skipped(f"the reference refuses this: {why}") from why
@@ -352,7 +354,7 @@ def _in_low_precision(
     if actual.results != expected.results:
         return
     eps = torch.finfo(dtype).eps
-    every = places == case.leaves.floating()
+    every = len(places) > 1 and places == case.leaves.floating()
     names = "all" if every else " and ".join(case.leaves.names[n] for n in places)
     others = case.values_of(_rounded(low, places, eps), operator)
     right = [_up_to_the_end(x, dtype) for x in expected.values]

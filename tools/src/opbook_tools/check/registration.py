@@ -36,6 +36,7 @@ def _(case: Case) -> None:
         for what, others in switched(func, given):
             for leaves in others:
                 with contextlib.suppress(Refused):
+                    case.ask_the_cpu(leaves, func)
                     _keeps_its_schema(case, func, leaves, f", {what}")
     _counts_its_writes(case)
 
@@ -113,6 +114,7 @@ def _(case: Case) -> None:
         switches = [(w, x) for w, every in switched(func, given) for x in every]
         for what, leaves in (*_variants(given, case.sizes), *switches):
             try:
+                case.ask_the_cpu(leaves, func)
                 _promised(case, func, leaves, what)
             except Refused as why:
                 refusal = refusal or why

@@ -47,12 +47,14 @@ class Leaves:
         """The same with changed tensors at these places."""
         return self.replaced({n: change(self.values[n]) for n in places})
 
-    def copies(self) -> Leaves:
+    def copies(self, device: str | None = None) -> Leaves:
         """New memory for each tensor; what shares memory here does so there."""
         known: dict[int, torch.UntypedStorage] = {}
         return self.replaced(
             {
-                n: copied(x, known) if isinstance(x, Tensor) else x.clone_state()
+                n: copied(x, known, device)
+                if isinstance(x, Tensor)
+                else x.clone_state()
                 for n, x in enumerate(self.values)
                 if isinstance(x, (Tensor, torch.Generator))
             }
@@ -118,16 +120,22 @@ def is_plain(x: Tensor) -> bool:
     return type(x) in PLAIN and x.layout == torch.strided and not x.is_quantized
 
 
-def copied(x: Tensor, known: dict[int, torch.UntypedStorage] | None = None) -> Tensor:
+def copied(
+    x: Tensor,
+    known: dict[int, torch.UntypedStorage] | None = None,
+    device: str | None = None,
+) -> Tensor:
     """The same numbers with the same strides, and the same between them, elsewhere."""
+    device = device or x.device
     if not is_plain(x):
-        return x.detach().clone()
+        return x.detach().clone().to(device)
     known = {} if known is None else known
     at = x.untyped_storage().data_ptr()
     storage = known.get(at) if at else None
     if storage is None:
-        storage = known[at] = x.detach().untyped_storage().clone()
-    new = torch.empty(0, dtype=x.dtype, device=x.device)
+        bits = memory(x.detach()).to(device, copy=True)
+        storage = known[at] = bits.untyped_storage()
+    new = torch.empty(0, dtype=x.dtype, device=device)
     new.set_(storage, x.storage_offset(), x.size(), x.stride())
     new = new.conj() if x.is_conj() else new
     return torch._neg_view(new) if x.is_neg() else new

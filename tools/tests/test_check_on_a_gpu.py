@@ -1,0 +1,74 @@
+"""opbook check on a GPU: a call that ends CUDA for its process ends no other check."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from opbook_tools import check
+
+X, INDEX = torch.randn(5, 3), torch.tensor([0, 4, 2])
+# In a process of its own, which has not used CUDA yet.
+PROGRAM = """
+import json, sys
+import torch
+import torch.nn.functional as F
+from opbook_tools import check
+
+def asserts(x):
+    torch._assert_async((x < 50).all())
+    return x.clone()
+
+def kills(x):
+    if x.isinf().any():
+        import os
+        os.kill(os.getpid(), 11)
+    return x.clone()
+
+operator = {"asserts": asserts, "kills": kills}[sys.argv[1]]
+x = torch.arange(6.0)
+found = check.each(operator, (x,), reference=torch.clone, device="cuda")
+print(json.dumps({r.name: (r.verdict, r.failed, r.text) for r in found}))
+assert not torch.cuda.is_initialized()
+"""
+
+
+def results(operator: str) -> dict[str, tuple[str, bool, str]]:
+    source = Path(check.__file__).parents[2]
+    variables = {"PYTHONPATH": str(source), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    command = [sys.executable, "-c", PROGRAM, operator]
+    done = subprocess.run(
+        command, env=os.environ | variables, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stderr
+    return {n: tuple(v) for n, v in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def test_an_assertion_of_a_kernel_is_a_check_that_was_not_run():
+    found = results("asserts")
+    assert not [name for name, (verdict, *_) in found.items() if verdict == "WRONG"]
+    met = {name: text for name, (_, failed, text) in found.items() if failed}
+    assert met.keys() >= {"values"}
+    assert all("device-side assert" in text for text in met.values())
+    assert {found[name][0] for name in ("random", "threads", "vmap")} == {"ok"}
+
+
+def test_a_crash_ends_the_check_that_met_it():
+    found = results("kills")
+    assert "SIGSEGV" in found.pop("values")[2]
+    assert not [
+        n for n, (what, failed, _) in found.items() if failed or what == "WRONG"
+    ]
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_an_index_that_pytorch_refuses_is_refused_on_the_cpu(device):
+    arguments = (X, INDEX) if device else (X.cuda(), INDEX.cuda())
+    options = {"reference": lambda x, i: x[i], "device": device}
+    found = check.each(lambda x, i: x.index_select(0, i), arguments, **options)
+    assert not [r for r in found if r.failed or r.verdict == "WRONG"]
+    torch.ones(1, device="cuda").add(1).item()  # it can still be used
