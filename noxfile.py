@@ -107,14 +107,19 @@ def new(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run tests/, the gallery scripts, the notebooks and the pages under pytest."""
+    """Run tests/, and what no record proves, under pytest; ``-- --all``: everything."""
+    given = session.posargs
+    is_told = any(Path(name.partition("::")[0]).exists() for name in given)
+    if not (is_told or "--all" in given):
+        own = ["tests", "tools/tests", "examples_src/sources"]
+        given = [*given, *own, *stale(session)]
     python = book(session)
     session.run(python, "-m", "proof", "library", external=True)
     session.env["OPBOOK_NOX"] = sys.executable  # one test adds an operator by nox
     # A page's blocks share a process, so that a file goes to one worker as a whole.
     workers = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
     workers += ["--durations=10"]
-    session.run(python, "-m", "pytest", *workers, *session.posargs, external=True)
+    session.run(python, "-m", "pytest", *workers, *given, external=True)
 
 
 @nox.session
@@ -248,6 +253,16 @@ def sphinx(session: nox.Session, python: str, out: Path, *options: str) -> None:
         lines = found.read_text(encoding="utf-8") if found.exists() else ""
         named = re.findall(r"^.*\b(?:WARNING|ERROR|\w+Error): .*$", lines, re.MULTILINE)
         session.error("\n  ".join(["see above:", *dict.fromkeys(named)]))
+
+
+def stale(session: nox.Session) -> list[str]:
+    """The pages, scripts and notebooks that have changed since they were proven."""
+    session.env["PYTHONPATH"] = str(ROOT / "docs" / "_ext")
+    command = (sys.executable, "-m", "proof", "prove", "--list")
+    said = session.run(*command, external=True, silent=True)
+    found = re.findall(r"^(?:stale|missing) (\w+):([^:\s]+)", said, re.MULTILINE)
+    paths = {"page": "docs/{}.md", "script": "{}", "notebook": "{}"}
+    return [paths[kind].format(name) for kind, name in found if kind in paths]
 
 
 def require_compiler(session: nox.Session) -> None:
