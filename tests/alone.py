@@ -7,6 +7,9 @@ from pathlib import Path
 
 from environment import without
 
+sys.path.append(str(Path(__file__).with_name("book")))
+import forked
+
 PACKAGE = Path(__file__).resolve().parents[1] / "src/opbook"
 
 
@@ -19,9 +22,6 @@ def without_library(folder: Path) -> Path:
 
 def run(folder: Path, package: Path, *arguments: str) -> subprocess.CompletedProcess:
     """Run Python in a folder of its own, where nobody chose Triton's interpreter."""
-    command = [sys.executable, *arguments]
     variables = without("TRITON_", "PROOF_", "COVERAGE_", "PYTHON")
     variables["PYTHONPATH"] = str(package)
-    return subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
-    )
+    return forked.run(arguments, folder, variables, loaded=("torch",))

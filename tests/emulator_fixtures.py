@@ -68,10 +68,10 @@ def plain_launcher(operator: str) -> str:
 def built(request, tmp_path_factory):
     """Compile each source once per warp size in a session."""
     folder = tmp_path_factory.mktemp("emulated")
-    types = None if request.config.getoption("--all") else FEW
+    every = None if request.config.getoption("--all") else FEW
 
     @functools.cache
-    def built(source, lanes, more=""):
+    def built(source, lanes, more="", types=every):
         return build(source, lanes, folder, types, more)
 
     return built

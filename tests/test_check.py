@@ -1,6 +1,6 @@
 """opbook check finds planted faults, and nothing in the operators of this library."""
 
-import importlib.util
+import re
 import sys
 import time
 import tomllib
@@ -11,23 +11,17 @@ import torch
 
 import opbook
 import registry
+from proof.evidence import store
+from proof.files import load
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "src"))
 from opbook_tools import check  # noqa: E402  found through the line above
 
-
-def loaded(name: str):
-    """A script beside the page that shows it."""
-    path = ROOT / "examples_src" / "sources" / "check" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-faults, cheats = loaded("faults"), loaded("cheats")
-PLANTED = tomllib.loads((ROOT / "examples_src/sources/check/planted.toml").read_text())
+PAGE = "page:trouble/silent_wrong_answers"
+SOURCES = ROOT / "examples_src/sources/check"
+faults, cheats = load(SOURCES / "faults.py"), load(SOURCES / "cheats.py")
+PLANTED = tomllib.loads((SOURCES / "planted.toml").read_text())["fault"]
 
 
 def wrong(operator, arguments, **options) -> dict[str, str]:
@@ -61,42 +55,33 @@ def test_a_cheat_passes_the_usual_test_and_not_the_check(name, monkeypatch):
     assert cheats.usual_test(operator, x)
 
 
-@pytest.fixture
-def planted():
-    triton = pytest.importorskip("triton")
-    if not triton.knobs.runtime.interpret:
-        pytest.skip("the kernels run in Triton's interpreter")
-    return loaded("planted")
-
-
-# One for each operator. The others need --all: without it, the faults above are what
-# each check finds.
-QUICK = {
+# One for each operator; the page runs all.
+QUICK = (
     "last element is not written",
     "fake kernel has the argument's strides",
     "weight is cached by its address",
     "fake kernel has another shape",
     "two calls differ",
-}
-
-
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(n, marks=() if fault["what"] in QUICK else pytest.mark.all)
-        for n, fault in enumerate(PLANTED["fault"])
-    ],
 )
-def test_a_fault_in_an_operator_that_was_not_written_for_it(planted, number, tmp_path):
-    fault = PLANTED["fault"][number]
-    found = planted.found_by(number, fault, str(tmp_path))
-    assert bool(found) is not fault.get("missed", False)
 
 
-@pytest.mark.all  # half a minute; the operators below are right too
-def test_nothing_is_found_where_none_is_planted(planted, tmp_path):
-    for number, nothing in enumerate(planted.AS_THEY_ARE, len(PLANTED["fault"])):
-        assert planted.found_by(number, nothing, str(tmp_path)) == ""
+@pytest.mark.parametrize("what", QUICK)
+def test_a_fault_in_an_operator_that_was_not_written_for_it(what, tmp_path):
+    triton = pytest.importorskip("triton")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("the kernels run in Triton's interpreter")
+    [fault] = [fault for fault in PLANTED if fault["what"] == what]
+    planted = load(SOURCES / "planted.py")
+    assert planted.found_by(PLANTED.index(fault), fault, str(tmp_path))
+
+
+def test_where_its_page_ran_each_fault_was_found_and_nothing_else():
+    [said] = [o.text for o in store().best(PAGE).outputs if "(no fault)" in o.text]
+    found = dict(re.findall(r"^\w+ +(\S.*?)  +(\S.*)$", said, re.MULTILINE))
+    missed = {fault["what"] for fault in PLANTED if fault.get("missed")}
+    assert found.keys() == {"(no fault)", *(fault["what"] for fault in PLANTED)}
+    assert {what for what in found if found[what] == "-"} == {"(no fault)", *missed}
+    assert len(re.findall(r"\(no fault\) +-$", said, re.MULTILINE)) == 5
 
 
 @pytest.mark.parametrize("name", registry.NOT_IN_PLACE)

@@ -5,14 +5,14 @@ No GPU is needed: the dispatcher is asked for the kernel under the key ``CUDA``.
 
 import functools
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 import opbook
+from alone import forked
 from opbook import gpu, toolchain
 
 pytestmark = pytest.mark.skipif(
@@ -65,12 +65,8 @@ print(json.dumps(found))
 @functools.cache
 def child(*arguments: str) -> dict:
     """What a process found whose torch claims to be built for ``cuda`` or ``hip``."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent,
-    )
+    command = ["-c", CHILD, *arguments]
+    done = forked.run(command, Path.cwd(), {**os.environ}, loaded=("torch",))
     assert not done.returncode, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -180,7 +180,7 @@ const char* launch_path(int64_t rows, int64_t hidden, int64_t has_weight,
 @pytest.fixture(scope="module")
 def path(built):
     """The launcher's own source, asked which path a call takes."""
-    gpu = built(CSRC / "rms_norm/rms_norm.cu", 64, PATH)
+    gpu = built(CSRC / "rms_norm/rms_norm.cu", 64, PATH, types=())
     return functools.partial(gpu.launch, "launch_path")
 
 

@@ -10,6 +10,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import types
@@ -36,16 +37,14 @@ def run(
     arguments, cwd: Path, env: dict[str, str], loaded: tuple[str, ...] = SPHINX
 ) -> subprocess.CompletedProcess:
     """Run Python with -c CODE, -m MODULE or a FILE; return what it printed."""
-    thread = threading.get_ident()
-    printed = [cwd / f".{name}.{thread}" for name in ("stdout", "stderr")]
-    request = [[*map(str, arguments)], str(cwd), env, [*map(str, printed)]]
     # Two threads run two programs at once, as two processes would.
-    process = server(loaded, thread)
-    print(json.dumps(request), file=process.stdin, flush=True)
-    status = int(process.stdout.readline())
-    texts = [path.read_text(encoding="utf-8") for path in printed]
-    for path in printed:
-        path.unlink()
+    process = server(loaded, threading.get_ident())
+    with tempfile.TemporaryDirectory() as folder:
+        printed = [Path(folder, name) for name in ("stdout", "stderr")]
+        request = [[*map(str, arguments)], str(cwd), env, [*map(str, printed)]]
+        print(json.dumps(request), file=process.stdin, flush=True)
+        status = int(process.stdout.readline())
+        texts = [path.read_text(encoding="utf-8") for path in printed]
     return subprocess.CompletedProcess(arguments, status, *texts)
 
 

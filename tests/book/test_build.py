@@ -12,6 +12,7 @@ import textwrap
 import zipfile
 from pathlib import Path
 
+import forked
 import pytest
 import setuptools
 import torch
@@ -37,16 +38,14 @@ print(json.dumps({
 """
 
 
+def python(*arguments, env) -> subprocess.CompletedProcess:
+    """Run Python in the repository."""
+    return forked.run(arguments, ROOT, env, loaded=("torch",))
+
+
 def setup(**environment):
     """Run setup.py as far as its decisions; nothing is built."""
-    return subprocess.run(
-        [sys.executable, "setup.py", "--version"],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("setup.py", "--version", env=os.environ | environment)
 
 
 def test_no_gpu_source_includes_more_of_torch_than_its_half_types():
@@ -151,13 +150,7 @@ def test_a_gpu_build_with_an_nvcc_outside_its_toolkit(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k not in names}
     environment["CUDA_VISIBLE_DEVICES"] = ""
     environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-c", DECLARE],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", DECLARE, env=environment)
     assert not done.returncode, done.stderr
     declared = json.loads(done.stdout.splitlines()[-1])
     assert declared["home"] == str(tmp_path / "cuda")
@@ -204,7 +197,8 @@ def test_what_is_too_old_to_build_with(declare, monkeypatch, package, version, l
 def test_the_source_distribution_is_complete_and_builds(tmp_path):
     # egg_info: its list of files would otherwise begin with those of an older one.
     command = f"setup.py -q egg_info --egg-base {tmp_path} sdist --dist-dir {tmp_path}"
-    subprocess.run([sys.executable, *command.split()], cwd=ROOT, check=True)
+    done = python(*command.split(), env={**os.environ})
+    assert not done.returncode, done.stderr
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         file.extractall(tmp_path, filter="data")

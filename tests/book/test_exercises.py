@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import steps
+from proof import projects
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-
-import steps  # noqa: E402  found through the lines above
-from proof import projects  # noqa: E402
-
 FOLDER = ROOT / "examples_src/sources/exercises"
 sys.path.insert(0, str(FOLDER))
 

@@ -4,11 +4,9 @@ import re
 import shutil
 from pathlib import Path
 
-import forked
 import pytest
 
 from alone import run, without_library
-from environment import without
 
 ROOT = Path(__file__).resolve().parents[2]
 GALLERY = ROOT / "examples_src"
@@ -82,13 +80,7 @@ def test_a_downloaded_script_runs_or_says_what_it_needs(
 ):
     shutil.copy(script, tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    if (packages / "opbook.py").exists() and script.stem not in RUNS:
-        # It ends as soon as it misses the package, so that a fork that has torch does.
-        variables = without("TRITON_", "PROOF_", "COVERAGE_", "PYTHON")
-        variables["PYTHONPATH"] = str(packages)
-        done = forked.run([script.name], tmp_path, variables, loaded=("torch",))
-    else:
-        done = run(tmp_path, packages, script.name)
+    done = run(tmp_path, packages, script.name)
     if script.stem in ALONE or done.returncode == 0:
         assert done.returncode == 0, done.stdout + done.stderr
         return

@@ -1,19 +1,16 @@
 """The project of the guide: each page's state of it, and how long the pages are."""
 
 import io
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import downloads
+import steps
+from proof import projects
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-
-import downloads  # noqa: E402
-import steps  # noqa: E402
-from proof import projects  # noqa: E402
-
 GUIDE = ROOT / "docs" / "guide"
 STEPS = range(1, projects.LAST + 1)
 

@@ -3,10 +3,9 @@
 import math
 import os
 import re
-import subprocess
-import sys
 from functools import cache
 
+import forked
 import pytest
 
 from environment import BOOK, without
@@ -92,15 +91,8 @@ def results(parsed):
 def run(program, folder):
     """Run a program as its reader would, in a folder with nothing else."""
     (folder / "program.py").write_text(program)
-    return subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=folder,
-        env=without(*BOOK, "TRITON_"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    variables = without(*BOOK, "TRITON_")
+    return forked.run(["program.py"], folder, variables, loaded=("torch",))
 
 
 def test_a_program_has_what_ran_before_its_block(tmp_path):

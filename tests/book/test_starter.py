@@ -9,6 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import forked
 import pytest
 
 import codeobjects
@@ -40,17 +41,10 @@ one_of_each_compiler = pytest.mark.parametrize(
 def run(*command, folder: Path, **environment: str) -> str:
     """Run Python there, without what this process's own tests depend on."""
     kept = without("PROOF_", "COVERAGE_", "TRITON_INTERPRET", "PYTEST_")
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=folder,
-        env=kept | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    done = forked.run(command, folder, kept | environment, loaded=("torch",))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said
 
 
 def refusal(*arguments, script: Path = STARTER / "new.py") -> str:
@@ -586,7 +580,7 @@ def toolkit(tmp_path) -> Path:
 def linked_from(toolkit: Path, **environment: str) -> str:
     path = f"{toolkit.parent}/bin{os.pathsep}{os.environ['PATH']}"
     options = {"folder": STARTER / "cpp", "PATH": path} | environment
-    return run("-B", "-c", WITH_CUDA, **options)
+    return run("-c", WITH_CUDA, **options)
 
 
 def test_it_links_from_the_toolkit_of_an_nvcc_behind_a_script(toolkit):
