@@ -933,9 +933,12 @@ def test_what_cannot_run_here_keeps_its_output(book):
     assert data["text"] == ["two"]
     assert counts(book.passes()) == {"ran here": 2, "stale": 2}
     book.tool("hammer", "echo hit")
+    old = book.record("page/index") | {"date": "2020-02-02"}
+    book.write("docs/evidence/page/index.json", json.dumps(old))
     book.cloned()
     book.prove()
     assert "stale" not in book.record("page/index")["outputs"][0]
+    assert book.record("page/index")["date"] > old["date"]
 
 
 def test_another_torch_changes_the_record_of_what_was_edited_alone(book):

@@ -225,7 +225,8 @@ def _compared(new: Record, old: Record | None, unchanged: bool) -> Record:
     )
     if unchanged and says_the_same and new.kind in (old.kind, "not_run"):
         return _timed(old, new) if same_machine and new.kind == old.kind else old
-    if unchanged and same_machine and [*before] == [*now]:
+    is_stale = any(output.stale for output in old.outputs)
+    if unchanged and same_machine and not is_stale and [*before] == [*now]:
         new.date = old.date  # only a mark is new
     return new
 
