@@ -592,6 +592,7 @@ def free_bytes(device: str) -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.all  # it fills 8 GiB
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for free memory")
 @pytest.mark.parametrize("approximate", ["tanh"])  # both forms index alike
 def test_more_than_2_to_the_31_elements(device, approximate):

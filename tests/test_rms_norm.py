@@ -278,6 +278,7 @@ def free_bytes(device: str) -> int:
     return 1024 * int(available.split()[1])
 
 
+@pytest.mark.all  # it fills 8 GiB
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/meminfo")
 def test_more_than_2_to_the_31_elements(device):
     if free_bytes(device) < 12 * 2**30:
