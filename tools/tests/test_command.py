@@ -153,6 +153,17 @@ def test_an_output_that_takes_nothing_does_not_change_the_status(module, end, st
     assert done.returncode == status
 
 
+def test_a_module_is_imported_before_triton(tmp_path):
+    text = "import sys; assert 'triton' not in sys.modules"
+    (tmp_path / "early.py").write_text(text)
+    path = os.pathsep.join(sys.path)
+    command = f"{sys.executable} -m opbook_tools.cli check early:sys early:gone".split()
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert "has no attribute 'gone'" in done.stderr
+
+
 def test_json_holds_what_the_lines_say(module, capsys, monkeypatch):
     monkeypatch.delenv("OPBOOK_SITE", raising=False)
     run(module, "flat", "SAMPLES", *STRIDES, "--json")

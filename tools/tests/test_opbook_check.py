@@ -255,7 +255,23 @@ def has_a_scale_in_fp32(x, y, scale, shift):
     return ((x.float() + y.float()) * scale + shift).to(x.dtype)
 
 
+def draws_in_the_order_of_memory(x, generator):
+    return x + torch.empty_like(x).exponential_(generator=generator)
+
+
 RIGHT |= {
+    "noise in the order of memory": (
+        draws_in_the_order_of_memory,
+        None,
+        (X, torch.Generator().manual_seed(3)),
+        "strides",
+    ),
+    "a sample without elements": (
+        lambda x: x.sum(0),
+        None,
+        (X[:0],),
+        "half precision",
+    ),
     "rows that draw from one generator": (
         torch.ops.check_test.noisy,
         None,
@@ -1219,6 +1235,145 @@ def test_a_flag_that_the_sample_leaves_out_keeps_what_is_promised():
     wrong = found(halves, (X,), names=["schema", "fake kernel"])
     assert "clip True: argument 0 is written" in wrong["schema"]
     assert "half True: promises the dtype float32" in wrong["fake kernel"]
+
+
+# Beside an ordinary call --------------------------------------------------------------
+
+
+def _with_gradient(forward, backward):
+    """A function of two tensors and an option, differentiable by the first."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y, option):
+            ctx.save_for_backward(x, y)
+            ctx.option = option
+            return forward(x, y, option)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return backward(grad, *ctx.saved_tensors, ctx.option), None, None
+
+    return Function.apply
+
+
+def _product(masked):
+    apply = _with_gradient(
+        lambda x, y, causal: (x @ y.mT).tril() if causal else x @ y.mT,
+        lambda g, x, y, causal: (g.tril() if causal and masked else g) @ y,
+    )
+
+    def product(x, y, causal: bool = False):
+        return apply(x, y, causal)
+
+    return product
+
+
+def _bag(weighted):
+    def spread(g, x, i, weight):
+        g = g[:, None].expand(*i.shape, -1)
+        g = g if weight is None or not weighted else g * weight[..., None]
+        return torch.zeros_like(x).index_put((i,), g, accumulate=True)
+
+    def rows(x, i, weight):
+        return x[i] if weight is None else x[i] * weight[..., None]
+
+    apply = _with_gradient(lambda x, i, w: rows(x, i, w).sum(1), spread)
+
+    def bag(x, i, weight: Tensor | None = None):
+        return apply(x, i, weight)
+
+    return bag
+
+
+def _leaky(known):
+    apply = _with_gradient(
+        lambda x, _, slope: torch.where(x > 0, x, slope * x),
+        lambda g, x, _, slope: torch.where(x > 0, g, (known or slope) * g),
+    )
+
+    def leaky(x, slope: float = 0.01):
+        return apply(x, x.detach(), slope)
+
+    return leaky
+
+
+def _gated(block, most=None):
+    """Leaves out what does not fill a block, or comes after the most that it knows."""
+
+    def gated(x, y):
+        if x.shape != y.shape:
+            raise ValueError("two shapes")
+        out = torch.empty(x.shape, dtype=x.dtype)
+        n = min(x.numel() // block * block, most or x.numel())
+        out.view(-1)[:n] = (x.sigmoid() * y).reshape(-1)[:n]
+        return out
+
+    return gated
+
+
+def reads_past_the_end(x):
+    flat, size = x.contiguous(), min(x.numel() + 3, x.untyped_storage().nbytes() // 4)
+    size -= flat.storage_offset()
+    long = flat.as_strided((max(size, x.numel()),), (1,))
+    mask = torch.arange(len(long)) < x.numel()
+    return (long * mask).sum()
+
+
+def reads_no_dtype(x, i):
+    return x[i.flatten().view(torch.int64) % len(x)]
+
+
+def any_integer(x, i):
+    return x[i.flatten().long()]
+
+
+def unit(x, eps=1e-8):
+    return x / (x.norm(dim=-1, keepdim=True) + eps)
+
+
+def shift_in_its_own_dtype_(x):
+    x.sub_(adds_in_its_own_dtype(x.abs())[..., None])
+
+
+def shift_(x):
+    x.sub_(x.abs().sum(-1, keepdim=True))
+
+
+def clamps_halves(x):
+    return (x.clamp_(-1, 1) if x.dtype == torch.half else x.clamp(-1, 1)).clone()
+
+
+PAIRS = torch.tensor([[0, 2], [1, 1], [3, 3]])
+# The check, an operator with a fault, one without, and the arguments.
+SILENT = {
+    "a flag": ("gradient", _product(False), _product(True), (X, X.exp())),
+    "an optional tensor": ("gradient", _bag(False), _bag(True), (X, PAIRS)),
+    "a number": ("gradient", _leaky(0.01), _leaky(None), (X,)),
+    "a tail of two": ("every element written", _gated(4), _gated(1), (X, X.exp())),
+    "a long one": ("every element written", _gated(1, 999), _gated(1), (X, X.exp())),
+    "past the end": ("strides", reads_past_the_end, torch.sum, (X,)),
+    "32 bits": ("strides", reads_no_dtype, any_integer, (X, PAIRS)),
+    "zeros": ("half precision", unit, lambda x: unit(x, 1e-3), (X,)),
+    "in place": ("half precision", shift_in_its_own_dtype_, shift_, (X,)),
+    "a write": ("half precision", clamps_halves, lambda x: x.clamp(-1, 1), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_the_sample_does_not_show_is_compared_with_it(name):
+    which, wrong, right, arguments = SILENT[name]
+    assert verdict(which, wrong, arguments)[0] == "WRONG"
+    assert verdict(which, right, arguments)[0] in ("ok", "note")
+
+
+def test_a_number_in_the_code_is_found_beside_a_reference():
+    def leaky(x, slope: float = 0.01):
+        return F.leaky_relu(x, 0.01)
+
+    given = {"reference": F.leaky_relu, "names": ["reference"]}
+    assert "slope 0.005" in found(leaky, (X, 0.01), **given)["reference"]
+    assert found(F.leaky_relu, (X, 0.01), **given) == {}
 
 
 def test_a_tenth_more_under_autocast_is_no_rounding():

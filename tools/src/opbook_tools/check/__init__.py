@@ -19,7 +19,7 @@ from typing import Any
 
 # They register the checks in this order: causes come before their consequences.
 # isort: off
-from opbook_tools.check import registration  # noqa: F401
+from opbook_tools.check import registration
 from opbook_tools.check import memory  # noqa: F401
 from opbook_tools.check import numbers  # noqa: F401
 from opbook_tools.check import state  # noqa: F401
@@ -181,6 +181,8 @@ def _without_device(result: Result, lost: str) -> Result:
 
 def prepare(names: Collection[str] = tuple(CHECKS)) -> None:
     """Import what checks need, once and before the processes that need it."""
+    if "autograd key" in names:
+        registration.prepare()
     if "forward mode" in names:
         derivatives.prepare()
     if "torch.compile" in names:

@@ -141,10 +141,16 @@ class Case:
             seed(0)
         return asked(leaves.call, operator)
 
-    def draws(self, operator: Callable, leaves: Leaves) -> bool:
-        """Whether another operator, or one with other arguments, is random."""
-        other = {"operator": operator, "leaves": leaves, "facts": Facts()}
-        return facts_of(dataclasses.replace(self, **other)).is_random
+    def having(self, leaves: Leaves, operator: Callable | None = None) -> Case:
+        """With other arguments, or of another operator, and what is known of it.
+
+        Raises:
+            Refused: It does not take these arguments.
+        """
+        other = {"leaves": leaves, "operator": operator or self.operator}
+        case = dataclasses.replace(self, **other, facts=Facts())
+        facts_of(case)
+        return case
 
     @property
     def has_generator(self) -> bool:
@@ -349,6 +355,8 @@ def overload(operator: Callable) -> Any:
 def switched(operator: Callable, leaves: Leaves) -> Iterator[tuple[str, list[Leaves]]]:
     """With each flag the other way round, and each optional tensor given or left out.
 
+    A number is halved: the sample may have the one that the code has, too.
+
     What is given may have one shape or another: there is a list of them to try.
     """
     args, kwargs = _pytree.tree_unflatten(list(leaves.values), leaves.spec)
@@ -357,6 +365,8 @@ def switched(operator: Callable, leaves: Leaves) -> Iterator[tuple[str, list[Lea
         is_optional = "Tensor" in kind and ("None" in kind or "Optional[T" in kind)
         if isinstance(value, bool):
             others: list = [not value]
+        elif type(value) is float:
+            others = [value / 2 or 0.5]
         elif is_optional and (value is None or isinstance(value, Tensor)):
             others = _to_give(leaves) if value is None else [None]
         else:
@@ -385,7 +395,13 @@ def _parameters(operator: Callable) -> list[tuple[str, str, Any]]:
 
 def _to_give(leaves: Leaves) -> list[Tensor]:
     """Tensors for an optional argument: a vector for the last dimension, then any."""
-    known = [values.other_values(leaves.values[n].detach()) for n in leaves.floating()]
+    floating = leaves.floating()
+    dtype = leaves.values[floating[0]].dtype if floating else torch.get_default_dtype()
+    known = [leaves.values[n].detach() for n in floating]
+    known += [
+        leaves.values[n].to(dtype) for n in leaves.tensors()
+    ]  # one for each index
+    known = [values.other_values(x) for x in known]
     vectors = [x.flatten()[: x.shape[-1]] for x in known[:1] if x.dim()]
     return [x.clone() for x in (*vectors, *known)]
 

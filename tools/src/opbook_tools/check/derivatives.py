@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from opbook_tools.check import compare, values
-from opbook_tools.check.case import Case, checks, gradients, is_pytorchs
+from opbook_tools.check.case import Case, checks, gradients, is_pytorchs, switched
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped, asked
 from opbook_tools.check.values import Leaves
 
@@ -317,16 +317,7 @@ def _first_wrong(f, at, wanted, masks, drawn, gradient, limit, precise) -> str:
 @checks("gradient")
 def _(case: Case) -> None:
     problem = _problem(case)
-    missing, rough = [], None
-    for wanted in range(len(problem.places)):
-        try:
-            if not _near_by(problem, lambda p, w=wanted: _each_result(p, w)):
-                missing.append(wanted)
-        except Skipped as why:
-            rough = why
-        except Found as wrong:
-            if not _is_that_of_reference(problem, wanted):
-                _explain(problem, wrong)
+    missing, rough = _by_each(problem)
     if len(missing) == len(problem.places):
         at, precise = problem.at, problem.is_precise
         depends = (_depends(problem, at, n, precise) for n in missing)
@@ -343,10 +334,39 @@ def _(case: Case) -> None:
     for n in missing:
         _recorded_elsewhere(problem, n)
     _finite_where_reference_is(problem)
+    _with_other_flags(case)
     names = [problem.names()[n] for n in missing]
     names += [f"result {n}" for n in sorted(problem.constant)]
     if names:
         raise Noted(f"not checked: no gradient is recorded for {', '.join(names)}")
+
+
+def _by_each(problem: Problem) -> tuple[list[int], Skipped | None]:
+    """The arguments without a gradient, and why one could not be compared."""
+    missing, rough = [], None
+    for wanted in range(len(problem.places)):
+        try:
+            if not _near_by(problem, lambda p, w=wanted: _each_result(p, w)):
+                missing.append(wanted)
+        except Skipped as why:
+            rough = why
+        except Found as wrong:
+            if not _is_that_of_reference(problem, wanted):
+                _explain(problem, wrong)
+    return missing, rough
+
+
+def _with_other_flags(case: Case) -> None:
+    for what, others in switched(case.operator, case.leaves):
+        for leaves in others:
+            with contextlib.suppress(Refused, Skipped, Noted):
+                case.ask_the_cpu(leaves)
+                other = case.having(leaves)
+                try:
+                    _by_each(_problem(other))
+                except Found as wrong:
+                    raise Found(f"{wrong}; with {what}") from wrong
+                break
 
 
 def _finite_where_reference_is(problem: Problem) -> None:
@@ -513,7 +533,8 @@ def _(case: Case) -> None:
     scaled = [g / LARGE for g in large]
     problem.compare(scaled, expected, f"with a gradient {LARGE} times as large")
     _expanded_weights(problem, expected)
-    if not case.facts.is_random:  # memory is filled with random numbers in its order
+    # Memory is filled with random numbers in its order.
+    if not (case.facts.is_random or case.has_generator):
         _other_layouts(problem, expected)
     _changed_afterwards(problem, expected)
     _in_own_dtype(case, problem)

@@ -17,9 +17,6 @@ from opbook_tools.check.errors import Found, Refused, Skipped, unless_all_refuse
 from opbook_tools.check.memory import filled_memory
 from opbook_tools.check.values import Leaves, is_plain, short
 
-LARGE = 1537  # more than a block, and no multiple of anything
-MOST_ELEMENTS = 1 << 21
-
 
 @checks("reference")
 def _(case: Case) -> None:
@@ -31,7 +28,7 @@ def _(case: Case) -> None:
         for leaves in others:
             with contextlib.suppress(Refused, Skipped):
                 matters = _differ(usual, _by_reference(case, leaves))
-                if matters and not case.draws(case.operator, leaves):
+                if matters and not case.having(leaves).facts.is_random:
                     _beside_reference(case, leaves, what)
                 break  # both take it, or the reference takes no notice
 
@@ -61,16 +58,13 @@ def _(case: Case) -> None:
     if not changes:
         raise Skipped("it takes no tensor with a size to change")
     known = values.sizes(case.leaves)
-    changes += [{old: LARGE} for old in known]
+    changes += [{old: values.LARGE} for old in known]
     if len(known) > 1:  # together more elements than 16 bits count
-        changes.append({known[-2]: 47, known[-1]: LARGE})
+        changes.append({known[-2]: 47, known[-1]: values.LARGE})
     skipped = []
-    for new in changes:
-        if (leaves := _resized(case, new)) is None:
-            continue
-        pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
+    for what, leaves in values.in_other_sizes(case.leaves, changes):
         with filled_memory():
-            skipped.append(_if_it_takes_them(case, leaves, f"a size of {pairs}"))
+            skipped.append(_if_it_takes_them(case, leaves, what))
     shapes = {case.leaves.values[n].shape for n in floating}
     results = {x.shape for x in case.expected.tensors()}
     if len(shapes) == 1 and results <= shapes:  # element by element
@@ -307,19 +301,25 @@ def _written(reference: Outcome, returned: list, actual: Outcome) -> Iterator:
 @checks("half precision")
 def _(case: Case) -> None:
     case.once_known()
-    real = [n for n in case.leaves.floating() if not case.leaves.values[n].is_complex()]
+    known = [(n, case.leaves.values[n]) for n in case.leaves.floating()]
+    real = [n for n, x in known if x.numel() and not x.is_complex()]
     if not real:
-        raise Skipped("it takes no floating-point tensor")
+        raise Skipped("it takes no floating-point tensor with numbers")
     ways = itertools.product(case.low_dtypes, case.leaves.groups(real))
     unless_all_refuse(
         lambda w=w: _in_low_precision(case, case.leaves, *w) for w in ways
     )
+    for dtype, n in itertools.product(case.low_dtypes, real):
+        zeros = case.leaves.mapped(torch.zeros_like, [n])
+        with contextlib.suppress(Refused):  # what keeps from a division by 0 is small
+            where = f", zeros for {case.leaves.names[n]}"
+            _in_low_precision(case, zeros, dtype, real, where)
     # A generator draws other numbers for other sizes.
     if case.has_generator or real != case.leaves.tensors():
         return
-    for size in values.sizes(case.leaves)[-1:]:
-        if long := _resized(case, {size: LARGE}):
-            _long_and_large(case, long.mapped(torch.abs, real), real)
+    longer = [{size: values.LARGE} for size in values.sizes(case.leaves)[-1:]]
+    for _, long in values.in_other_sizes(case.leaves, longer):
+        _long_and_large(case, long.mapped(torch.abs, real), real)
 
 
 def _long_and_large(case: Case, leaves: Leaves, places: list[int]) -> None:
@@ -327,17 +327,12 @@ def _long_and_large(case: Case, leaves: Leaves, places: list[int]) -> None:
     large = leaves.mapped(lambda x: x * (1024 / x.amax()), places)
     for dtype in case.low_dtypes:
         with contextlib.suppress(Refused):
-            _in_low_precision(case, leaves, dtype, places, f", a size of {LARGE}")
+            _in_low_precision(
+                case, leaves, dtype, places, f", a size of {values.LARGE}"
+            )
             if case.reference and dtype == torch.float16:
                 where = ", numbers up to 1024"
                 _in_low_precision(case, large, dtype, places, where)
-
-
-def _resized(case: Case, new: dict[int, int]) -> Leaves | None:
-    """Of other sizes, or nothing if these are too many elements."""
-    shapes = [case.leaves.values[n].shape for n in case.leaves.floating()]
-    counts = [math.prod(new.get(size, size) for size in shape) for shape in shapes]
-    return None if sum(counts) > MOST_ELEMENTS else values.resized(case.leaves, new)
 
 
 def _in_low_precision(
@@ -362,7 +357,7 @@ def _in_low_precision(
         right, ([_up_to_the_end(x, dtype) for x in v] for v in others)
     )
     overflow = _overflow(case, low, right)
-    for n, x in enumerate(actual.values[: actual.results]):
+    for n, x in enumerate(actual.values):
         if not isinstance(x, Tensor) or x.dtype != dtype:
             continue
         # Many roundings: grid_sample computes its coordinates in this dtype too.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.testing._internal.optests import autograd_registration_check
 from torch.utils import _pytree
 
 from opbook_tools.check import values
@@ -83,6 +83,14 @@ def _counts_its_writes(case: Case) -> None:
             )
 
 
+@functools.cache
+def prepare() -> Callable:
+    """Import what imports Triton, which an operator's module may set up."""
+    from torch.testing._internal.optests import autograd_registration_check
+
+    return autograd_registration_check
+
+
 @checks("autograd key")
 def _(case: Case) -> None:
     named = overload(case.operator)
@@ -93,7 +101,7 @@ def _(case: Case) -> None:
         if isinstance(x, Tensor) and values.is_arithmetic(x):
             x.requires_grad_()
     try:
-        asked(autograd_registration_check, func, args, kwargs)
+        asked(prepare(), func, args, kwargs)
     except Refused as why:
         error = why.__cause__
         if isinstance(error, NotImplementedError):
@@ -141,9 +149,7 @@ def _autocast(case: Case, func: Any, leaves: Leaves) -> Noted | None:
 def _variants(leaves: Leaves, sizes: bool) -> Iterator[tuple[str, Leaves]]:
     yield "the sample", leaves
     if sizes or leaves.tensors() == leaves.floating():  # integers may be indices
-        for new in values.changes(leaves):
-            pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
-            yield f"a size of {pairs}", values.resized(leaves, new)
+        yield from values.in_other_sizes(leaves, values.changes(leaves))
     for n in leaves.tensors():
         for name, view in values.layouts(leaves.values[n]):
             yield f"{leaves.names[n]} {name}", leaves.replaced({n: view})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from opbook_tools.sample import Sample
 
 PLAIN = (Tensor, torch.nn.Parameter)
 INTEGERS = torch.int8, torch.int16, torch.int32, torch.int64
+LARGE = 1537  # more than a block, and no multiple of anything
+MOST_ELEMENTS = 1 << 21
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +185,10 @@ def layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
     if x.dim() >= 1:
         yield "every second element", torch.stack([x, others], -1)[..., 0]
         yield "rows of a wider tensor", torch.cat([x, others], -1)[..., : x.shape[-1]]
-    shifted = torch.cat([others.flatten()[:1], x.flatten()])
-    yield "not aligned", shifted[1:].view(x.shape)
+    # What is read beside it, and times 0, is still NaN.
+    beside = torch.full_like(x, torch.nan) if is_arithmetic(x) else others
+    around = torch.cat([beside.flatten()[:1], x.flatten(), beside.flatten()])
+    yield "not aligned", around[1 : x.numel() + 1].view(x.shape)
     if x.is_complex():
         yield "a conjugate that is not computed yet", x.conj().resolve_conj().conj()
 
@@ -263,6 +267,18 @@ def resized(leaves: Leaves, new: dict[int, int]) -> Leaves:
         return (cycled * factor.to(x.device)).to(x.dtype)
 
     return leaves.mapped(change, leaves.floating())
+
+
+def in_other_sizes(
+    leaves: Leaves, changes: Iterable[dict[int, int]]
+) -> Iterator[tuple[str, Leaves]]:
+    """With each change of sizes that does not lead to too many elements."""
+    shapes = [leaves.values[n].shape for n in leaves.floating()]
+    most = max(MOST_ELEMENTS, 2 * sum(map(math.prod, shapes)))
+    for new in changes:
+        if sum(math.prod(new.get(n, n) for n in shape) for shape in shapes) <= most:
+            pairs = " and ".join(f"{now} for {was}" for was, now in new.items())
+            yield f"a size of {pairs}", resized(leaves, new)
 
 
 def odd(size: int) -> int:
