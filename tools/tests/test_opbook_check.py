@@ -1,5 +1,6 @@
 """opbook check finds what is planted, and nothing in what is right."""
 
+import ctypes
 import gc
 import math
 import os
@@ -852,6 +853,121 @@ def test_an_argument_without_data_is_a_note_unless_strict():
     pair = X, torch.tensor([0, 2])
     assert verdict("two devices", rows, pair)[0] == "note"
     assert verdict("two devices", rows, pair, strict=True)[0] == "WRONG"
+
+
+@torch.library.custom_op("check_test::checked_rows", mutates_args=())
+def checked_rows(x: Tensor, index: Tensor) -> Tensor:
+    if index.is_meta:
+        return x.new_zeros(len(index), x.shape[1])
+    if (index.diff() < 0).any():
+        raise ValueError("the index decreases")
+    return x[index]
+
+
+checked_rows.register_fake(lambda x, index: x.new_empty(len(index), x.shape[1]))
+
+
+def test_an_argument_whose_other_numbers_are_refused_is_tried_without_data():
+    assert verdict("two devices", checked_rows, (X, torch.tensor([0, 2])))[0] == "note"
+
+
+@torch.library.custom_op("check_test::like_second", mutates_args=())
+def like_second(x: Tensor, y: Tensor) -> Tensor:
+    return torch.zeros(y.shape)
+
+
+like_second.register_fake(lambda x, y: torch.empty(y.shape))
+
+
+def test_where_no_argument_matters_the_row_does_not_say_ok():
+    assert verdict("two devices", like_second, (X, X + 1))[0] == "skipped"
+
+
+def unchecked_rows(x, index):
+    numbers = [
+        ctypes.c_float.from_address(x.data_ptr() + x.element_size() * i).value
+        for i in index.tolist()
+    ]
+    return torch.tensor(numbers)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_an_index_that_is_not_looked_at_is_a_note_unless_strict(dtype):
+    arguments = X, torch.tensor([3, 5, 5], dtype=dtype)
+    what, text = verdict("indices", unchecked_rows, arguments)
+    assert what == "note"
+    assert "for 5 is ended by SIGSEGV" in text
+    assert verdict("indices", unchecked_rows, arguments, strict=True)[0] == "WRONG"
+
+
+def many(x, count):
+    return x.repeat_interleave(count, 0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        (lambda x, i: x[i], "refuses"),
+        (lambda x, i: x + i[:, None], "ok"),
+        (many, "refuses"),
+    ],
+)
+def test_an_integer_that_is_no_index_is_none(operator, expected):
+    arguments = X, torch.tensor([0, 3, 2, 1], dtype=torch.int32)
+    assert verdict("indices", operator, arguments)[0] == expected
+
+
+class KeepsIndex(torch.autograd.Function):
+    """Rows, whose gradient looks at the index again."""
+
+    @staticmethod
+    def forward(ctx, x, index, is_saved):
+        ctx.is_saved, ctx.size = is_saved, len(x)
+        if is_saved:
+            ctx.save_for_backward(index)
+        else:
+            ctx.index = index
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, grad):
+        index = ctx.saved_tensors[0] if ctx.is_saved else ctx.index
+        zeros = grad.new_zeros(ctx.size, grad.shape[1])
+        return zeros.index_add(0, index, grad), None, None
+
+
+@pytest.mark.parametrize(("is_saved", "expected"), [(False, "WRONG"), (True, "ok")])
+def test_an_index_changes_before_backward(is_saved, expected):
+    arguments = X, torch.tensor([0, 3]), is_saved
+    what, text = verdict("gradient in other ways", KeepsIndex.apply, arguments)
+    assert what == expected
+    assert is_saved or "when argument 1 changes before backward" in text
+
+
+@torch.library.custom_op("check_test::marks_first", mutates_args=())
+def marks_first(x: Tensor, follows_strides: bool) -> Tensor:
+    y = 2 * (x if follows_strides else x.as_strided(x.shape, X.stride()))
+    y = y.contiguous()
+    y[0, 0] = -1e10
+    return y
+
+
+@pytest.mark.parametrize(("right", "expected"), [(False, "WRONG"), (True, "ok")])
+def test_a_number_that_stands_for_nothing_hides_no_difference(right, expected):
+    assert verdict("strides", marks_first, (X, right))[0] == expected
+
+
+def largest_from(start):
+    return lambda x: torch.where(
+        x.isnan().any(-1), torch.nan, x.amax(-1).clamp_min(start)
+    )
+
+
+def test_a_maximum_begins_with_the_least_number():
+    reference = largest_from(-torch.inf)
+    for start, expected in ((-1e10, "WRONG"), (-torch.inf, "ok")):
+        operator = largest_from(start)
+        assert verdict("values", operator, (X,), reference=reference)[0] == expected
 
 
 @torch.library.custom_op("check_test::cube", mutates_args=())

@@ -27,6 +27,7 @@ PAGES = {
     "fake kernel": "guide/4_register",
     "strides": "explain/strides",
     "two devices": "guide/2_interface",
+    "indices": "guide/2_interface",
     "every element written": "reduction/3_test",
     "half precision": "explain/why_fp32_sums",
     "gradient": "guide/5_autograd",

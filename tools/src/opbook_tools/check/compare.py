@@ -45,11 +45,20 @@ def bound(
         few: How many roundings are allowed.
     """
     size = expected.abs()
-    largest = (
-        size[size.isfinite()].max() if size.isfinite().any() else size.new_zeros(())
-    )
-    allowed = few * eps * size + few / 8 * eps * largest
+    allowed = few * eps * size + few / 8 * eps * largest(size)
     return allowed if noise is None else allowed + few / 2 * noise
+
+
+def largest(size: Tensor) -> Tensor:
+    """The largest number, but for those that stand for nothing, such as -1e10.
+
+    They would leave room for any difference of the others. Half of the different
+    numbers are as large as the median or larger, however often one of them is there.
+    """
+    known = size[size.isfinite() & (size > 0)].unique()
+    if not len(known):
+        return size.new_zeros(())
+    return torch.minimum(known[-1], 100 * known[(len(known) - 1) // 2])
 
 
 def difference(
@@ -122,7 +131,8 @@ def even(noise: Tensor | None) -> Tensor | None:
     """At least half of the mean everywhere: an element may be still by chance."""
     if noise is None or not noise.isfinite().any():
         return noise
-    return noise.clamp_min(noise[noise.isfinite()].mean() / 2)
+    known = noise[noise.isfinite()]
+    return noise.clamp_min(known.clamp_max(largest(known)).mean() / 2)
 
 
 def larger(known: Tensor | None, new: Tensor | None) -> Tensor | None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,9 @@ class Problem:
         """The tensors to differentiate by."""
         return [self.leaves.values[n].detach() for n in self.places]
 
-    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(
+        self, inputs: Sequence[Tensor], beside: Mapping[int, Tensor] | None = None
+    ) -> list[Tensor]:
         """The results that have derivatives, or what is written instead of one.
 
         What is written beside a result is a state, as that of a batch norm is.
@@ -45,7 +47,7 @@ class Problem:
         written = self.case.facts.written
         pairs = zip(self.places, inputs, strict=True)
         given = {n: x.clone() if n in written else x for n, x in pairs}
-        leaves = self.leaves.copies().replaced(given)
+        leaves = self.leaves.copies().replaced(given | dict(beside or {}))
         outcome = self.case.call(leaves)
         results = [x for x in outcome.tensors() if values.is_arithmetic(x)]
         after = [leaves.values[n] for n in leaves.floating() if n in written]
@@ -605,10 +607,13 @@ def _other_layouts(problem: Problem, expected: list[Tensor]) -> None:
 
 def _changed_afterwards(problem: Problem, expected: list[Tensor]) -> None:
     """What is needed for the gradient changes before it is computed."""
-    for n, which in enumerate((*problem.names(), "a result")):
+    leaves, known = problem.leaves, {*problem.places, *problem.case.facts.written}
+    fixed = [n for n in leaves.tensors() if n not in known]  # indices and masks
+    for n in (*problem.places, *fixed, None):
         inputs = [x.clone().requires_grad_() for x in problem.at]
         given = [x.clone() for x in inputs]
-        results = problem(given)
+        beside = {n: leaves.values[n].clone()} if n in fixed else {}
+        results = problem(given, beside)
         memory = {values.storage_of(x) for x in given}
         own = [
             x for x in results if x.requires_grad and values.storage_of(x) not in memory
@@ -616,13 +621,15 @@ def _changed_afterwards(problem: Problem, expected: list[Tensor]) -> None:
         if len(own) < len(results):
             return
         kept = [x.clone() for x in own]
+        by_place = dict(zip(problem.places, given, strict=True)) | beside
         try:
             with torch.no_grad():
-                for x in given[n : n + 1] or own:
-                    x.mul_(0.5)
+                for x in own if n is None else [by_place[n]]:
+                    x.mul_(0.5) if values.is_arithmetic(x) else x.zero_()
             got, _ = gradients(kept, _weights(results), inputs)
         except (Refused, RuntimeError):  # autograd has noticed
             continue
+        which = "a result" if n is None else leaves.names[n]
         problem.compare(got, expected, f"when {which} changes before backward")
 
 

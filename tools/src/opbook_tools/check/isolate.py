@@ -38,7 +38,7 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
     Raises:
         Crashed: A signal ended the child, or one value took too long.
     """
-    if torch.cuda.is_initialized() or not hasattr(os, "fork"):
+    if not can_isolate():
         yield from work()
         return
     forked = multiprocessing.get_context("fork")
@@ -55,6 +55,11 @@ def stream(work: Callable[[], Iterable[Any]], seconds: float = 60) -> Iterator[A
         child.kill()
         child.join()
         reader.close()
+
+
+def can_isolate() -> bool:
+    """Whether this process can have children that use what it uses."""
+    return hasattr(os, "fork") and not torch.cuda.is_initialized()
 
 
 def lost_device() -> str:

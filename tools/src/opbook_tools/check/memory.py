@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +17,7 @@ from torch import Tensor
 from opbook_tools.check import compare, values
 from opbook_tools.check.case import Case, Outcome, annotated, checks, overload
 from opbook_tools.check.errors import Crashed, Found, Noted, Refused, Skipped
-from opbook_tools.check.isolate import isolated
+from opbook_tools.check.isolate import can_isolate, isolated
 from opbook_tools.check.values import Leaves
 from opbook_tools.sample import Sample
 
@@ -273,10 +276,12 @@ def _(case: Case) -> None:
         raise Skipped("it takes one tensor")
     if not case.facts.calls:
         raise Skipped("it calls no registered operator but PyTorch's own")
+    # The shape may be all that the operator reads of an argument.
+    places = [n for n in places if case.matters(n)]
+    if not places:
+        raise Skipped("other numbers change none of its results")
     refusal = None
     for n in places:
-        if not case.matters(n):
-            continue  # its shape may be all that the operator reads
         try:
             has_data = isolated(lambda n=n: _without_data(case, n))
         except Refused as why:
@@ -291,6 +296,46 @@ def _(case: Case) -> None:
             )
     if refusal:
         raise refusal
+
+
+@checks("indices")
+def _(case: Case) -> None:
+    """So far outside that reading there ends the process."""
+    far = {torch.int32: 10**9 + 7, torch.int64: 10**12 + 7}
+    known = [(n, case.leaves.values[n]) for n in case.leaves.tensors()]
+    places = [n for n, x in known if x.dtype in far and x.is_cpu and x.numel()]
+    if not places or not case.leaves.floating():
+        raise Skipped("it takes no tensor of indices on the CPU")
+    if not can_isolate():
+        raise Skipped("this process cannot fork, and the operator may end it")
+    refusal = None
+    for n, sign in itertools.product(places, (1, -1)):
+        x = case.leaves.values[n].detach().clone().contiguous()
+        last, was = x.view(-1)[-1:], x.view(-1)[-1].item()
+        last.fill_(sign * far[x.dtype])
+        try:
+            isolated(lambda n=n, x=x: _call_with(case, n, x), seconds=5)
+        except Refused as why:
+            refusal = why
+        except Crashed as error:
+            if "SIG" in str(error):  # others may only take long
+                raise (Found if case.strict else Noted)(
+                    f"{case.leaves.names[n]} with {last.item()} for {was} is {error}: "
+                    "with a smaller number, it reaches other memory and raises nothing"
+                ) from error
+    if refusal:
+        raise refusal
+
+
+def _call_with(case: Case, place: int, x: Tensor) -> None:
+    faulthandler.disable()  # pytest's would print where the process ends
+    if sys.platform == "linux":  # what is no index may be a size
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0])
+        most = used * resource.getpagesize() + (1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    case.call(case.leaves.copies().replaced({place: x}))
 
 
 def _without_data(case: Case, place: int) -> bool:

@@ -248,6 +248,10 @@ def special(x: Tensor) -> Iterator[Special]:
         some.view(-1)[:: max(2, x.numel() // 3)] = value
         needs = {"fill_rows": math.isinf(value), "have_signs": value == 0}
         yield Special(str(value), some, **needs)
+    # A maximum may start at a number that is not the least one.
+    large = x.abs().clamp(0.5, 2) * min(1e12, torch.finfo(x.dtype).max ** (1 / 3))
+    yield Special("large numbers, all negative", -large.to(x.dtype))
+    yield Special("large numbers, all positive", large.to(x.dtype))
     for factor in (100, 0.01, -1):
         yield Special(f"its numbers times {factor}", (x * factor).to(x.dtype))
     yield Special("zeros", torch.zeros_like(x))
