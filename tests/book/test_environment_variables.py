@@ -65,7 +65,7 @@ def test_a_name_that_no_file_has_is_not_found():
 
 def test_the_tables_list_every_variable_of_this_project():
     places = ["*.py", "csrc/**/*.h", "docs/conf.py"]
-    folders = ("src", "docs/_ext", "tests", "benchmarks")
+    folders = ("src", "docs/_ext", "tests", "benchmarks", "tools/src")
     places += [f"{folder}/**/*.py" for folder in folders]
     files = (file for place in places for file in ROOT.glob(place))
     read = set().union(*(variables_of(file.read_text("utf-8")) for file in files))
