@@ -152,6 +152,13 @@ def test_a_generator_among_the_arguments_is_drawn_from():
     assert "another one" in found(draws_from_another, pair, names=quick)["random"]
 
 
+def test_a_result_that_is_the_same_by_chance_is_random():
+    def seldom_another(x):
+        return x + (torch.rand(()) < 0.4)  # not with the seeds 0 and 1
+
+    assert "the result is random" in verdict("random", seldom_another, (X,))[1]
+
+
 def test_an_operator_that_refuses_gradients_frees_its_memory():
     def doubled(x):
         if x.requires_grad:

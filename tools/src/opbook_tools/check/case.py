@@ -444,14 +444,18 @@ def seed(number: int) -> None:
 
 def facts_of(case: Case) -> Facts:
     """Call a few times, and note what the checks need to know."""
-    outcomes = []
-    for number in (0, 0, 1):
+    outcomes, draws = [], False
+    for number in (0, 0, *range(1, 9)):
         seed(number)
+        was = torch.get_rng_state()
         outcomes.append(case.call(case.leaves.copies()).kept())
-    case.facts.is_random = _differ(*outcomes[1:]) and not _differ(*outcomes[:2])
-    written = zip(
-        case.leaves.tensors(), outcomes[0].values[outcomes[0].results :], strict=True
-    )
+        draws = draws or not torch.equal(was, torch.get_rng_state())
+        if number == 1 and not draws:
+            break  # else it may draw the same by chance
+    first, again, *others = outcomes
+    is_same = not _differ(first, again)
+    case.facts.is_random = is_same and any(_differ(first, each) for each in others)
+    written = zip(case.leaves.tensors(), first.values[first.results :], strict=True)
     case.facts.written = tuple(
         n for n, after in written if _bits_differ(after, case.leaves.values[n])
     )
