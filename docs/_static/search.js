@@ -44,9 +44,21 @@ const siteSearch = (() => {
       "(?:(?:c10|at|torch)::(?!cuda)|_ZNK?(?:3c10|2at|5torch)(?!4cuda)|aoti_torch_)[^'’\"\n]*",
     "g",
   );
+  // What another version says, or a name that differs from reader to reader, in the words of a row.
+  const SAME = [
+    [/You need (C\+\+\d+) to compile PyTorch/g, "$1 or later compatible compiler is required to use PyTorch"],
+    [/initial value for \W?(\w+)\W? is of type .* but the then block redefines it as .*/g, "Mismatched type for $1 between then block and else block"],
+    [/CUDA driver version is insufficient for CUDA runtime version/g, "The NVIDIA driver on your system is too old"],
+    [/AST node type: Continue/g, "AST node type: Break"],
+    [/(undefined symbol: )_Z\d+THP\w+/g, "$1THPVariableClass"],
+    [/(undefined symbol: )(?:aoti_)?torch_(?!cpu_)\w+/g, "$1torch_of_another_version"],
+    [/\bu?int\d+_t(?=\W does not name a type)/g, "uint32_t"],
+    [/(__ function)\("[^"]*(?:"\)|$)/gm, "$1"],
+    [/\(scroll up for stack trace\)/g, ""],
+  ];
   const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):|\S+(?=: undefined symbol)/g;
   const plain = (message) =>
-    message
+    SAME.reduce((text, [pattern, words]) => text.replace(pattern, words), message)
       .replace(/\x1b\[[\d;]*m/g, "")
       .replace(/\S+ \(with implementation in [^)]*\)|opcheck\(op, \.\.\.\): \w+ failed with/g, "")
       .replace(/(?:\w+\.)+(?=[A-Z]\w*(?:Error|Exception|Warning|Unsupported)\b)/g, "")
@@ -61,8 +73,9 @@ const siteSearch = (() => {
   // A message in pieces that can be compared, with a sign for each number. A mangled name
   // stays whole, since what counts is whose function it is.
   const OWNERS = {
-    _Z_torch: /^_Z(T.)?(NK?)?(3c10|2at|5torch)/,
-    _Z_library: /^_Z(T.)?(NK?)?(S|2cv|6google|8pybind11|10tensorflow)/,
+    _Z_torch: /^_Z(T.|GV)?(N[KRO]*)?(3c10|2at|5torch|6caffe2)/,
+    _Z_library:
+      /^_Z(T.|GV)?(N[KRO]*)?(S|2cv|3fmt|4absl|4llvm|4mlir|5boost|6google|8nanobind|8nvinfer1|8pybind11|10tensorflow)/,
     _Z_own: /^_Z/,
   };
   const piece = (word) => {
@@ -103,6 +116,14 @@ const siteSearch = (() => {
     /is not a member of \W(\w+)/gi,
     /no instance of (?:overloaded function|function template) \W([\w:]+)/gi,
     /\bversion \W?([a-z]+)_[\d.]+\W? not found/gi,
+    /calling a (\w+)/g,
+    /invalid target ID '(\w+)/g,
+    /invalid device (\w+)/g,
+    /unsupported (CUDA) gpu architecture/gi,
+    /cannot find -(l\w+)/g,
+    /configuration file provided by \W?(\w+)/g,
+    /died due to signal \d+ \((\w+)/g,
+    /AST node type: (\w+)/g,
   ];
   // A library or a header, of which the folders count.
   const FILE = /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi;
@@ -110,11 +131,13 @@ const siteSearch = (() => {
     const short = (name) =>
       pieces(
         name
-          .replace(/\blib(c10|torch)(_cuda|_hip)?\w*/g, "libtorch$2")
+          .replace(/\bl(?:ib)?(c10|torch)(_cuda|_hip)?(?:_\w*)?(?!\w)/g, "libtorch$2")
           .replace(/\.(so|dylib|h|hpp|cuh)\b[.\d]*/g, ""),
       );
     const named = SUBJECTS.map((pattern) => all(pattern, plain(text))).join(" ");
-    const files = all(FILE, plain(text)).replace(/(?<=\w)\/(?!\S*\.so)[^\s/]*(?!\S)/g, "");
+    const files = all(FILE, plain(text))
+      .replace(/(?<=\w)\/(?!\S*\.so)[^\s/]*(?!\S)/g, "")
+      .replace(/\S*\/(?=[^\s/]*\.(?:so|dylib)\b)/g, "");
     return { named: short(named), files: short(files) };
   };
   const namesIn = (text) => pieces(`${all(NAME, text)} ${all(FILE, plain(text))}`);
