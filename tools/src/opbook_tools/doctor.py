@@ -327,7 +327,7 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
 
 
 def _loader_remedy(machine: Machine) -> str:
-    """Which variables lead the loader to libraries that torch cannot be imported with."""
+    """Says which variables keep torch from being imported; empty if none does."""
     environment = dict(machine.environment)
     variables = [name for name in _LOADER if environment.pop(name, "")]
     if not variables or "error" in Machine(environment, machine.package).torch_says:
@@ -600,8 +600,9 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
         return
     yield ok(f"{variable}={chosen}")
     targets = machine.torch_says.get("targets", [])
-    if machine.gpu_kind == "hip" and all(map(_is_one_chip, names)):
-        targets = [name.partition(":")[0] for name in names]
+    if machine.gpu_kind == "hip":
+        single = all(map(_is_one_chip, names))
+        targets = [name.partition(":")[0] for name in names] if single else []
     for arch in sorted(set(gpus)):
         if targets and not runs_on(targets, arch):
             yield problem(
