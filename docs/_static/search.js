@@ -55,6 +55,13 @@ const siteSearch = (() => {
     [/\bu?int\d+_t(?=\W does not name a type)/g, "uint32_t"],
     [/(__ function)\("[^"]*(?:"\)|$)/gm, "$1"],
     [/\(scroll up for stack trace\)/g, ""],
+    [/from the '(?!(?:CPU|CUDA|Meta)')\w+' backend/g, "from the 'SparseCPU' backend"],
+    [/(fatal error: )'([^']+)' file not found/g, "$1$2: No such file or directory"],
+    [/(fatal error)\W+C1083: Cannot open include file: '([^']+)'/g, "$1: $2"],
+    [
+      /cannot import name '_C' from '|ModuleNotFoundError: No module named '(?=\w+\._C')(?!torch\.)/g,
+      "ImportError: cannot import name '_C' from partially initialized module (most likely due to a circular import) '",
+    ],
   ];
   const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):|\S+(?=: undefined symbol)/g;
   const plain = (message) =>
@@ -117,6 +124,7 @@ const siteSearch = (() => {
     /no instance of (?:overloaded function|function template) \W([\w:]+)/gi,
     /\bversion \W?([a-z]+)_[\d.]+\W? not found/gi,
     /calling a (\w+)/g,
+    /from the '(\w+)' backend/g,
     /invalid target ID '(\w+)/g,
     /invalid device (\w+)/g,
     /unsupported (CUDA) gpu architecture/gi,
@@ -223,15 +231,18 @@ const siteSearch = (() => {
         nearest: found.slice(0, 3).map(({ row }) => row),
       };
     };
-    // All of a message, or its last exception, or a compiler's first error.
+    // All of a message, or its last exception, or a compiler's first error: what pip and
+    // setuptools say of that error is none.
     return (message) => {
-      if (OTHERS.test(strip(message))) return { ...find(message), answers: [] };
-      const lines = plain(message).split(LINES);
-      const line =
-        lines.filter((text) => EXCEPTION.test(text)).pop() ??
-        lines.find((text) => /^error *:/.test(text));
       const whole = find(message);
-      return whole.answers.length || !line ? whole : { ...whole, answers: find(line).answers };
+      if (OTHERS.test(strip(message))) return { ...whole, answers: [] };
+      const lines = plain(message).split(LINES);
+      const parts = [
+        lines.filter((text) => EXCEPTION.test(text)).pop(),
+        lines.find((text) => /^error *: (?!subprocess-exited|command )/.test(text)),
+      ].filter(Boolean);
+      const found = [whole, ...parts.map(find)].find(({ answers }) => answers.length);
+      return { ...whole, answers: found?.answers ?? [] };
     };
   };
 
@@ -290,10 +301,11 @@ const siteSearch = (() => {
         );
     };
     // For a message, the rows that explain it, and pages that are perhaps about it.
-    return (query) => ({
-      answers: isMessage(query) ? answer(query).answers.slice(0, 5) : null,
-      pages: findPages(query),
-    });
+    return (query) => {
+      const { answers } = answer(query);
+      const isKnown = answers.length || isMessage(query);
+      return { answers: isKnown ? answers.slice(0, 5) : null, pages: findPages(query) };
+    };
   };
   return { build, explain, isMessage, strip, words, stem };
 })();
