@@ -178,9 +178,16 @@ const siteSearch = (() => {
   // Which rows of the table of errors explain a message, best first; perhaps none.
   const explain = (rows) => {
     const count = new Map();
-    const known = rows.map(({ message, cause }) => {
+    for (const { message } of rows) {
+      pieces(message).forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
+    }
+    // Many paste the first sentence of a message alone.
+    const texts = rows.flatMap((row) => {
+      const [sentence] = row.message.match(/^.{80,}?\. (?=[A-Z])/) ?? [];
+      return [row.message, sentence].filter(Boolean).map((message) => ({ row, message }));
+    });
+    const known = texts.map(({ row: { cause }, message }) => {
       const words = pieces(message);
-      words.forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
       const platform = Object.keys(PLATFORMS).find((start) => cause.startsWith(start));
       const { named, files } = subjects(message);
       const about = [...named, ...files];
@@ -198,7 +205,7 @@ const siteSearch = (() => {
       const words = pieces(message);
       const names = namesIn(message);
       const { named, files } = subjects(message);
-      const judge = (row, number) => {
+      const judge = ({ row }, number) => {
         const its = known[number];
         // Of all that the message says, what the row explains; and the reverse.
         const common = its.words.filter((word) => words.includes(word));
@@ -227,10 +234,13 @@ const siteSearch = (() => {
           (share >= 0.5 && used >= 0.6 && weight >= 6) ||
           (share >= 0.6 && used >= 0.75 && weight >= 4.5) ||
           (near >= 0.6 && used >= 0.85 && weight >= (isSame ? 6 : 8));
-        return { row, answers: explained && isAbout && isHere && fits, score: weight * fixed };
+        const answers = explained && isAbout && isHere && fits;
+        return { row, answers, score: weight * fixed };
       };
-      const found = rows.map(judge).sort((a, b) => b.score - a.score);
-      const best = found.filter(({ answers }) => answers);
+      const isFirst = ({ row }, i, all) => all.findIndex((other) => other.row === row) === i;
+      const judged = texts.map(judge).sort((a, b) => b.score - a.score);
+      const best = judged.filter(({ answers }) => answers).filter(isFirst);
+      const found = judged.filter(isFirst);
       return {
         answers: best.filter(({ score }) => score > 0.85 * best[0].score).map(({ row }) => row),
         nearest: found.slice(0, 3).map(({ row }) => row),
