@@ -92,6 +92,7 @@ def diagnostic(match: re.Match) -> str:
     if match.end() - start > LONG:  # what the block is about stands further behind
         line = f"{line.split()[0]} … {line[match.start() - start :]}"
     line = re.sub(r"\b(?!_Z)(\w{20})\w{40,}", r"\1…", line.strip())
+    line = re.sub(r'(function\("[^"(<]{,40}+)[^"]+', r"\1…", line)
     return line if len(line) <= LONG else f"{line[:LONG]} …"
 
 

@@ -44,9 +44,32 @@ const siteSearch = (() => {
       "(?:(?:c10|at|torch)::(?!cuda)|_ZNK?(?:3c10|2at|5torch)(?!4cuda)|aoti_torch_)[^'’\"\n]*",
     "g",
   );
+  // What another version says, or a name that differs from reader to reader, in the words of a row.
+  const SAME = [
+    [/You need (C\+\+\d+) to compile PyTorch/g, "$1 or later compatible compiler is required to use PyTorch"],
+    [/initial value for \W?(\w+)\W? is of type .* but the then block redefines it as .*/g, "Mismatched type for $1 between then block and else block"],
+    [/CUDA driver version is insufficient for CUDA runtime version/g, "The NVIDIA driver on your system is too old"],
+    [
+      /You tried to register a kernel with an unsupported (?:integral )?\w+ type(?:: float)?\. Please use (int64_t|double) instead.*/g,
+      "INVALID TYPE: float is not supported as an argument type, use $1 instead",
+    ],
+    [/AST node type: Continue/g, "AST node type: Break"],
+    [/(undefined symbol: )_Z\d+THP\w+/g, "$1THPVariableClass"],
+    [/(undefined symbol: )(?:aoti_)?torch_(?!cpu_)\w+/g, "$1torch_of_another_version"],
+    [/\bu?int\d+_t(?=\W does not name a type)/g, "uint32_t"],
+    [/(__ function)\("[^"]*(?:"\)|$)/gm, "$1"],
+    [/\(scroll up for stack trace\)|Hint: enable anomaly detection.*/g, ""],
+    [/from the '(?!(?:CPU|CUDA|Meta)')\w+' backend/g, "from the 'SparseCPU' backend"],
+    [/(fatal error: )'([^']+)' file not found/g, "$1$2: No such file or directory"],
+    [/(fatal error)\W+C1083: Cannot open include file: '([^']+)'/g, "$1: $2"],
+    [
+      /cannot import name '_C' from '|ModuleNotFoundError: No module named '(?=\w+\._C')(?!torch\.)/g,
+      "ImportError: cannot import name '_C' from partially initialized module (most likely due to a circular import) '",
+    ],
+  ];
   const PLACE = /[^\s'"(]+(?:\(\d+\)|:\d+(?::\d+)?):|\S+(?=: undefined symbol)/g;
   const plain = (message) =>
-    message
+    SAME.reduce((text, [pattern, words]) => text.replace(pattern, words), message)
       .replace(/\x1b\[[\d;]*m/g, "")
       .replace(/\S+ \(with implementation in [^)]*\)|opcheck\(op, \.\.\.\): \w+ failed with/g, "")
       .replace(/(?:\w+\.)+(?=[A-Z]\w*(?:Error|Exception|Warning|Unsupported)\b)/g, "")
@@ -61,8 +84,9 @@ const siteSearch = (() => {
   // A message in pieces that can be compared, with a sign for each number. A mangled name
   // stays whole, since what counts is whose function it is.
   const OWNERS = {
-    _Z_torch: /^_Z(T.)?(NK?)?(3c10|2at|5torch)/,
-    _Z_library: /^_Z(T.)?(NK?)?(S|2cv|6google|8pybind11|10tensorflow)/,
+    _Z_torch: /^_Z(T.|GV)?(N[KRO]*)?(3c10|2at|5torch|6caffe2)/,
+    _Z_library:
+      /^_Z(T.|GV)?(N[KRO]*)?(S|2cv|3fmt|4absl|4llvm|4mlir|5boost|6google|8nanobind|8nvinfer1|8pybind11|10tensorflow)/,
     _Z_own: /^_Z/,
   };
   const piece = (word) => {
@@ -103,6 +127,16 @@ const siteSearch = (() => {
     /is not a member of \W(\w+)/gi,
     /no instance of (?:overloaded function|function template) \W([\w:]+)/gi,
     /\bversion \W?([a-z]+)_[\d.]+\W? not found/gi,
+    /calling a (\w+)/g,
+    /values for attribute '(\w+)/g,
+    /from the '(\w+)' backend/g,
+    /invalid target ID '(\w+)/g,
+    /invalid device (\w+)/g,
+    /unsupported (CUDA) gpu architecture/gi,
+    /cannot find -(l\w+)/g,
+    /configuration file provided by \W?(\w+)/g,
+    /died due to signal \d+ \((\w+)/g,
+    /AST node type: (\w+)/g,
   ];
   // A library or a header, of which the folders count.
   const FILE = /(?<!\S)(?!file:)(\S+): (?:No such file|cannot open shared)/gi;
@@ -110,11 +144,13 @@ const siteSearch = (() => {
     const short = (name) =>
       pieces(
         name
-          .replace(/\blib(c10|torch)(_cuda|_hip)?\w*/g, "libtorch$2")
+          .replace(/\bl(?:ib)?(c10|torch)(_cuda|_hip)?(?:_\w*)?(?!\w)/g, "libtorch$2")
           .replace(/\.(so|dylib|h|hpp|cuh)\b[.\d]*/g, ""),
       );
     const named = SUBJECTS.map((pattern) => all(pattern, plain(text))).join(" ");
-    const files = all(FILE, plain(text)).replace(/(?<=\w)\/(?!\S*\.so)[^\s/]*(?!\S)/g, "");
+    const files = all(FILE, plain(text))
+      .replace(/(?<=\w)\/(?!\S*\.so)[^\s/]*(?!\S)/g, "")
+      .replace(/\S*\/(?=[^\s/]*\.(?:so|dylib)\b)/g, "");
     return { named: short(named), files: short(files) };
   };
   const namesIn = (text) => pieces(`${all(NAME, text)} ${all(FILE, plain(text))}`);
@@ -142,9 +178,16 @@ const siteSearch = (() => {
   // Which rows of the table of errors explain a message, best first; perhaps none.
   const explain = (rows) => {
     const count = new Map();
-    const known = rows.map(({ message, cause }) => {
+    for (const { message } of rows) {
+      pieces(message).forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
+    }
+    // Many paste the first sentence of a message alone.
+    const texts = rows.flatMap((row) => {
+      const [sentence] = row.message.match(/^.{80,}?\. (?=[A-Z])/) ?? [];
+      return [row.message, sentence].filter(Boolean).map((message) => ({ row, message }));
+    });
+    const known = texts.map(({ row: { cause }, message }) => {
       const words = pieces(message);
-      words.forEach((word) => count.set(word, (count.get(word) ?? 0) + 1));
       const platform = Object.keys(PLATFORMS).find((start) => cause.startsWith(start));
       const { named, files } = subjects(message);
       const about = [...named, ...files];
@@ -162,7 +205,7 @@ const siteSearch = (() => {
       const words = pieces(message);
       const names = namesIn(message);
       const { named, files } = subjects(message);
-      const judge = (row, number) => {
+      const judge = ({ row }, number) => {
         const its = known[number];
         // Of all that the message says, what the row explains; and the reverse.
         const common = its.words.filter((word) => words.includes(word));
@@ -191,24 +234,30 @@ const siteSearch = (() => {
           (share >= 0.5 && used >= 0.6 && weight >= 6) ||
           (share >= 0.6 && used >= 0.75 && weight >= 4.5) ||
           (near >= 0.6 && used >= 0.85 && weight >= (isSame ? 6 : 8));
-        return { row, answers: explained && isAbout && isHere && fits, score: weight * fixed };
+        const answers = explained && isAbout && isHere && fits;
+        return { row, answers, score: weight * fixed };
       };
-      const found = rows.map(judge).sort((a, b) => b.score - a.score);
-      const best = found.filter(({ answers }) => answers);
+      const isFirst = ({ row }, i, all) => all.findIndex((other) => other.row === row) === i;
+      const judged = texts.map(judge).sort((a, b) => b.score - a.score);
+      const best = judged.filter(({ answers }) => answers).filter(isFirst);
+      const found = judged.filter(isFirst);
       return {
         answers: best.filter(({ score }) => score > 0.85 * best[0].score).map(({ row }) => row),
         nearest: found.slice(0, 3).map(({ row }) => row),
       };
     };
-    // All of a message, or its last exception, or a compiler's first error.
+    // All of a message, or its last exception, or a compiler's first error: what pip and
+    // setuptools say of that error is none.
     return (message) => {
-      if (OTHERS.test(strip(message))) return { ...find(message), answers: [] };
-      const lines = plain(message).split(LINES);
-      const line =
-        lines.filter((text) => EXCEPTION.test(text)).pop() ??
-        lines.find((text) => /^error *:/.test(text));
       const whole = find(message);
-      return whole.answers.length || !line ? whole : { ...whole, answers: find(line).answers };
+      if (OTHERS.test(strip(message))) return { ...whole, answers: [] };
+      const lines = plain(message).split(LINES);
+      const parts = [
+        lines.filter((text) => EXCEPTION.test(text)).pop(),
+        lines.find((text) => /^error *: (?!subprocess-exited|command )/.test(text)),
+      ].filter(Boolean);
+      const found = [whole, ...parts.map(find)].find(({ answers }) => answers.length);
+      return { ...whole, answers: found?.answers ?? [] };
     };
   };
 
@@ -267,10 +316,11 @@ const siteSearch = (() => {
         );
     };
     // For a message, the rows that explain it, and pages that are perhaps about it.
-    return (query) => ({
-      answers: isMessage(query) ? answer(query).answers.slice(0, 5) : null,
-      pages: findPages(query),
-    });
+    return (query) => {
+      const { answers } = answer(query);
+      const isKnown = answers.length || isMessage(query);
+      return { answers: isKnown ? answers.slice(0, 5) : null, pages: findPages(query) };
+    };
   };
   return { build, explain, isMessage, strip, words, stem };
 })();

@@ -2,15 +2,18 @@
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 import opbook
 
@@ -56,6 +59,13 @@ def program(path, text):
     path.write_text(f"#!/bin/sh\necho '{text}'\n{MAKES}\n")
     path.chmod(0o755)
     return path
+
+
+def targets(chosen):
+    """What torch makes of a TORCH_CUDA_ARCH_LIST."""
+    with mock.patch.dict(os.environ, TORCH_CUDA_ARCH_LIST=chosen):
+        flags = cpp_extension._get_cuda_arch_flags() if chosen else []
+    return re.findall(r",code=(\w+)", " ".join(flags))
 
 
 def faults(findings):
@@ -220,6 +230,20 @@ def test_a_torch_that_cannot_be_imported_is_named(copy):
     assert status == 1
 
 
+def test_variables_that_lead_the_loader_astray(copy):
+    build(copy)
+    source = (
+        "import os\nif os.environ.get('LD_LIBRARY_PATH'): raise OSError('GLIBCXX')\n"
+    )
+    (copy / "path/torch/__init__.py").write_text(source + FAKE_TORCH)
+    status, screen = run(copy, LD_LIBRARY_PATH="/opt/old/lib", LD_PRELOAD="")
+    assert "cannot be imported: OSError: GLIBCXX" in screen
+    assert "unset LD_LIBRARY_PATH=/opt/old/lib: without, torch can be" in screen
+    assert status == 1
+    (copy / "path/torch/__init__.py").write_text("raise OSError('GLIBCXX')\n")
+    assert "install torch again" in run(copy, LD_LIBRARY_PATH="/opt/old/lib")[1]
+
+
 @pytest.mark.parametrize("source", ["os._exit(0)", "print('[[1, 2]]'); os._exit(1)"])
 def test_a_torch_that_ends_the_process_is_named(copy, source):
     build(copy)
@@ -357,6 +381,9 @@ def test_ninja_has_to_be_on_the_path(tmp_path):
     assert warning.remedy.startswith("activate the environment")
     program(tmp_path / "ninja", "1.13.0")
     assert not faults(doctor.check_build_tools(machine({"PATH": str(tmp_path)})))
+    (tmp_path / "ninja").write_text("#!/bin/sh\necho undefined symbol; exit 127\n")
+    (warning,) = faults(doctor.check_build_tools(machine({"PATH": str(tmp_path)})))
+    assert "ninja does not run (undefined symbol)" in warning.text
 
 
 @pytest.mark.parametrize(
@@ -434,12 +461,14 @@ esac"""
         ("9.0+PTX", "12.0", ""),
         ("8.0;9.0a", "9.0", ""),
         ("8.0;10.3+PTX", "9.0", "10.3"),
+        ("Volta;Hopper", "9.0", "7.0"),
+        ("Ampere;Hopper", "9.0", "8.6"),
     ],
 )
 def test_nvcc_is_asked_which_architectures_it_knows(tmp_path, chosen, arch, unknown):
     environment = toolkit(tmp_path, NVCC.format(MAKES))
     environment |= {"TORCH_CUDA_ARCH_LIST": chosen}
-    says = {"gpus": [["NVIDIA GPU", arch]]}
+    says = {"gpus": [["NVIDIA GPU", arch]], "targets": targets(chosen)}
     found = [*doctor.check_gpu_compiler(machine(environment, build=CUDA, says=says))]
     if unknown:
         text = only_problem(found)
@@ -480,6 +509,26 @@ def test_the_nvcc_of_this_machine_compiles():
     assert "set CC and CXX" in fault.remedy
 
 
+def test_a_flag_of_nvcc_that_is_in_a_variable(tmp_path):
+    environment = toolkit(tmp_path, NVCC.format("echo no such file; exit 1"))
+    environment["NVCC_PREPEND_FLAGS"] = "-ccbin g++-9"
+    (fault,) = faults(doctor.check_gpu_compiler(machine(environment, build=CUDA)))
+    assert fault.remedy == "look at NVCC_PREPEND_FLAGS, which nvcc reads"
+
+
+@pytest.mark.parametrize("chosen", ["old", "right/bin", "nowhere"])
+def test_a_toolkit_that_would_fit_is_named(monkeypatch, tmp_path, chosen):
+    monkeypatch.setattr(doctor, "TOOLKITS", tmp_path)
+    toolkit(tmp_path / "old", "echo release 12.6")
+    other = {"PATH": f"{tmp_path}/old/bin:{tmp_path}/right/bin"}
+    other["CUDA_HOME"] = str(tmp_path / chosen)
+    (fault,) = doctor.check_gpu_compiler(machine(other, build=CUDA))
+    assert "install the CUDA toolkit 13.x" in fault.remedy
+    toolkit(tmp_path / "right", NVCC.format(MAKES))
+    (fault,) = doctor.check_gpu_compiler(machine(other, build=CUDA))
+    assert fault.remedy == f"set CUDA_HOME={tmp_path}/right, which fits this torch"
+
+
 def test_cuda_home_goes_before_path(tmp_path):
     program(tmp_path / "nvcc", "release 12.6")
     environment = {"PATH": str(tmp_path), "CUDA_HOME": "/nowhere"}
@@ -518,6 +567,16 @@ def test_no_visible_gpu_is_a_warning():
     assert fault.level == WARNING
 
 
+def test_a_gpu_that_this_torch_is_not_built_for(tmp_path):
+    program(tmp_path / "nvidia-smi", "GPU 0: NVIDIA L4 (UUID: GPU-0)")
+    (fault,) = doctor.check_gpus(machine({"PATH": str(tmp_path)}))
+    assert fault.level == WARNING
+    assert fault.text.endswith("the CPU alone, and there is a GPU: NVIDIA L4")
+    assert not faults(doctor.check_gpus(machine()))
+    program(tmp_path / "nvidia-smi", "No devices were found")
+    assert not faults(doctor.check_gpus(machine({"PATH": str(tmp_path)})))
+
+
 @pytest.mark.parametrize(
     ("chosen", "says", "text"),
     [
@@ -526,9 +585,12 @@ def test_no_visible_gpu_is_a_warning():
         ("8.0;99.9", H200 | {"refused": ["99.9"]}, "has '99.9', which torch"),
         ("8.0;8.6", H200, "leaves out the GPU that is here (9.0)"),
         ("10.0+PTX", H200, "leaves out the GPU that is here (9.0)"),
+        ("Turing", H200 | {"gpus": [["Tesla V100", "7.0"]]}, "that is here (7.0)"),
     ],
 )
 def test_wrong_lists_of_architectures(chosen, says, text):
+    if says["gpus"] and "refused" not in says:
+        says = says | {"targets": targets(chosen)}
     found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=says)
     assert text in only_problem(doctor.check_architectures(found))
 
@@ -537,6 +599,7 @@ def test_torch_is_asked_which_architectures_it_knows():
     chosen = "sm_90;8.0,9.0;10.0f;10.1;99.9;9.0a;8.0+PTX Hopper Ada+PTX"
     says = Machine({**os.environ, "TORCH_CUDA_ARCH_LIST": chosen}).torch_says
     assert says["refused"] == "sm_90 8.0,9.0 10.0f 10.1 99.9 Ada+PTX".split()
+    assert {*says["targets"]} == {*"sm_90a sm_80 compute_80 sm_90 compute_90".split()}
     says = Machine({**os.environ, "TORCH_CUDA_ARCH_LIST": "8.0;9.0;"}).torch_says
     assert says["refused"] == ["8.0;9.0;"]
     assert Machine(dict(os.environ)).torch_says["refused"] == []
@@ -547,7 +610,8 @@ def test_torch_is_asked_which_architectures_it_knows():
     ["", "9.0", "8.0;9.0+PTX", "8.0 9.0a", "8.0+PTX", "Hopper", "Ada", "native"],
 )
 def test_right_lists_of_architectures(chosen):
-    found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=H200)
+    says = H200 | {"targets": [] if chosen == "native" else targets(chosen)}
+    found = machine({"TORCH_CUDA_ARCH_LIST": chosen}, build=CUDA, says=says)
     assert not faults(doctor.check_architectures(found))
 
 
@@ -621,7 +685,8 @@ def test_a_library_without_gpu_kernels(tmp_path, gpus):
     library.write_bytes(b"\x7fELF")
     says = {"operators": 9, "gpus": gpus}
     environment = {"CUDA_HOME": "/nowhere"}
-    found = machine(environment, build=CUDA, says=says, library=library)
+    known = {"library": library, "fitting_toolkit": None}
+    found = machine(environment, build=CUDA, says=says, **known)
     (fault,) = faults(doctor.check_library(found))
     assert fault.level == (PROBLEM if gpus else WARNING)
     assert "built without GPU kernels: its operators raise" in fault.text

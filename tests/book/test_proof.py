@@ -1564,6 +1564,9 @@ def test_a_long_line_is_cut_to_what_the_block_is_about():
     line = f"RuntimeError: {'word ' * 60}the fault is of {'n' * 90}"
     found = re.search("the fault", f"before\n{line}\nafter")
     assert diagnostic(found) == f"RuntimeError: … the fault is of {'n' * 20}…"
+    call = 'calling a __host__ function("{}") from a __global__ function("k")'
+    found = re.search("calling", call.format(f"T1 ns::f<{'T, ' * 90}> (T)"))
+    assert diagnostic(found) == call.format("T1 ns::f…")
 
 
 def test_reported_errors_stand_apart(book):

@@ -41,13 +41,16 @@ from opbook_tools import borrowed
 
 toolchain = borrowed.module("toolchain.py")
 
+TOOLKITS = Path("/usr/local")  # where NVIDIA's installer puts them
 FILE_LOCKS = (2, 14)  # from here on a lock ends with the process that holds it
 STALE_AFTER = 15 * 60  # seconds; an extension that includes all of PyTorch takes two
 TIMEOUT = 120  # seconds for one program that is asked
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
-_ARCHITECTURE = re.compile(r"(\d+)\.(\d)(a?)(\+PTX)?")
+_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # lead it to other libraries
+_NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")  # which nvcc reads
+
 _OWN_CACHE = "set TORCH_EXTENSIONS_DIR to a folder of yours with mode 700"
 
 # Runs in a process of its own: what only an imported torch knows, as JSON. The second
@@ -58,13 +61,14 @@ sys.path.remove("")  # the current folder must not hide a module
 import json, os, re
 import torch
 answer = {"cxx11": torch._C._GLIBCXX_USE_CXX11_ABI, "built_for": [], "gpus": []}
-answer["refused"] = []
+answer["refused"], answer["targets"] = [], []
 chosen = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
 for name in [*re.split("[ ;]+", chosen.strip(" ;")), chosen]:  # a ; too many, at last
     os.environ["TORCH_CUDA_ARCH_LIST"] = name
     try:
         from torch.utils import cpp_extension
-        name and cpp_extension._get_cuda_arch_flags()
+        flags = cpp_extension._get_cuda_arch_flags() if name else []
+        answer["targets"] += re.findall(r",code=(\\w+)", " ".join(flags))
     except ValueError:
         if name != chosen or not answer["refused"]:
             answer["refused"].append(name)
@@ -227,7 +231,23 @@ class Machine:
     def gpu_fault(self) -> tuple[str, str] | None:
         """What keeps GPU kernels from being built for this torch, and the remedy."""
         version = self.torch_build[self.gpu_kind]
-        return toolchain.gpu_fault(self.gpu_kind, version, self.environment)
+        found = toolchain.gpu_fault(self.gpu_kind, version, self.environment)
+        if found and (folder := self.fitting_toolkit):
+            return found[0], f"set CUDA_HOME={folder}, which fits this torch"
+        return found
+
+    @functools.cached_property
+    def fitting_toolkit(self) -> Path | None:
+        """A CUDA toolkit that torch could build with, beside the one that it takes."""
+        version = self.torch_build.get("cuda")
+        above = Path(self.environment.get("CUDA_HOME") or "/").parent
+        on_path = self.environment.get("PATH", "").split(os.pathsep)
+        folders = [above, *(Path(name).parent for name in on_path if name)]
+        for folder in [*folders, *sorted(TOOLKITS.glob("cuda*"))] if version else ():
+            environment = {**self.environment, "CUDA_HOME": str(folder)}
+            if not toolchain.gpu_fault("cuda", version, environment):
+                return folder
+        return None
 
     @functools.cached_property
     def library(self) -> Path | None:
@@ -294,7 +314,8 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
             error = f"it is for another Python ({', '.join(made)})"
         yield problem(
             f"{text}: it cannot be imported: {error}",
-            "install torch again, and see whether `python -c 'import torch'` works",
+            _loader_remedy(machine)
+            or "install torch again, and see whether `python -c 'import torch'` works",
         )
     else:
         yield ok(text)
@@ -303,6 +324,16 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
             f"ABI: a library for the stable one of torch {least} loads here; other C++ "
             f"needs _GLIBCXX_USE_CXX11_ABI={abi}"
         )
+
+
+def _loader_remedy(machine: Machine) -> str:
+    """Says which variables keep torch from being imported; empty if none does."""
+    environment = dict(machine.environment)
+    variables = [name for name in _LOADER if environment.pop(name, "")]
+    if not variables or "error" in Machine(environment, machine.package).torch_says:
+        return ""
+    settings = (f"{name}={machine.environment[name]}" for name in variables)
+    return f"unset {' and '.join(settings)}: without, torch can be imported"
 
 
 def check_library(machine: Machine) -> Iterator[Finding]:
@@ -402,8 +433,11 @@ def _compiled(
 def check_build_tools(machine: Machine) -> Iterator[Finding]:
     """What a build needs besides compilers."""
     versions = {"setuptools": _version("setuptools"), "ninja": ""}
+    fault = ""
     if ninja := machine.which("ninja"):  # torch asks PATH alone
-        versions["ninja"] = machine.output(ninja, "--version")[1].strip()
+        status, said = machine.output(ninja, "--version")
+        lines = said.strip().splitlines() or [f"status {status}"]
+        versions["ninja"], fault = ("", lines[-1]) if status else (lines[-1], "")
     least, have = toolchain.LEAST["setuptools"], versions["setuptools"]
     if toolchain.numbers(have) < toolchain.numbers(least):
         yield Finding(
@@ -415,7 +449,9 @@ def check_build_tools(machine: Machine) -> Iterator[Finding]:
         )
     if not versions["ninja"]:
         what, remedy = "no ninja", "python -m pip install ninja"
-        if _version("ninja"):
+        if fault:
+            what = f"{short(Path(ninja))} does not run ({fault})"
+        elif _version("ninja"):
             what, remedy = "ninja is not on PATH", "activate the environment"
         text = f"{what}: builds compile one file at a time, and load() refuses"
         yield warning(text, remedy)
@@ -439,7 +475,8 @@ def check_gpu_compiler(machine: Machine) -> Iterator[Finding]:
             chosen = next(filter(machine.environment.get, variables), None)
             if chosen and not toolchain.find(name, machine.environment):
                 fault = f"{chosen}={machine.environment[chosen]} has no bin/{name}"
-                remedy = f"unset it, or set it to a folder that has one, or {remedy}"
+                if machine.fitting_toolkit is None:
+                    remedy = f"set it to a folder that has one, or {remedy}"
             text = f"GPU kernels cannot be built for this torch ({kind} {version})"
             yield problem(f"{text}: {fault}", remedy)
             return
@@ -462,10 +499,9 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
     known = re.findall(
         r"compute_(\d+)", machine.output(machine.nvcc, "--list-gpu-arch")[1]
     )
-    chosen = machine.environment.get("TORCH_CUDA_ARCH_LIST", "")
-    names = {*re.split("[ ;]+", chosen)} - {*machine.torch_says.get("refused", [])}
-    listed = [m[1] + m[2] for m in map(_ARCHITECTURE.fullmatch, names) if m]
+    listed = [re.sub(r"\D", "", name) for name in machine.torch_says.get("targets", [])]
     here = [arch.replace(".", "") for _, arch in machine.torch_says.get("gpus", [])]
+    chosen = machine.environment.get("TORCH_CUDA_ARCH_LIST")
     for arch in sorted({*(listed if chosen else here)} - {*known} if known else ()):
         yield problem(
             f"{nvcc} does not know {arch[:-1]}.{arch[-1]}: it ends with `Unsupported "
@@ -480,6 +516,8 @@ def _nvcc_faults(machine: Machine, nvcc: str) -> Iterator[Finding]:
             (line for line in said if "error" in line.lower()), said[0]
         ).strip()
         remedy = "see whether nvcc compiles an empty file; set CC to another compiler"
+        if flags := [name for name in _NVCC_FLAGS if machine.environment.get(name)]:
+            remedy = f"look at {' and '.join(flags)}, which nvcc reads"
         if "unsupported GNU" in fault or "unsupported clang" in fault:
             remedy = (
                 "install a compiler that this nvcc allows, and set CC and CXX to it"
@@ -508,8 +546,21 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
             "look at the driver (nvidia-smi, rocminfo), at CUDA_VISIBLE_DEVICES, and "
             "at what the container passes on",
         )
+    elif gpus := _listed_by_the_driver(machine):
+        yield warning(
+            f"torch is built for the CPU alone, and there is a GPU: {gpus[0]}",
+            "to use it, install a build of torch for CUDA",
+        )
     else:
         yield ok("no GPU: operators run on the CPU")
+
+
+def _listed_by_the_driver(machine: Machine) -> list[str]:
+    """NVIDIA's GPUs, without the number and the UUID of each."""
+    if not (program := machine.which("nvidia-smi")):
+        return []
+    status, said = machine.output(program, "-L")
+    return [] if status else re.findall(r"^GPU \d+: (.*?)(?: \(|$)", said, re.M)
 
 
 def check_architectures(machine: Machine) -> Iterator[Finding]:
@@ -548,9 +599,12 @@ def check_architectures(machine: Machine) -> Iterator[Finding]:
         )
         return
     yield ok(f"{variable}={chosen}")
-    targets = [_target(name) for name in names]
+    targets = machine.torch_says.get("targets", [])
+    if machine.gpu_kind == "hip":
+        single = all(map(_is_one_chip, names))
+        targets = [name.partition(":")[0] for name in names] if single else []
     for arch in sorted(set(gpus)):
-        if None not in targets and not runs_on([t for t in targets if t], arch):
+        if targets and not runs_on(targets, arch):
             yield problem(
                 f"{variable} leaves out the GPU that is here ({arch}): what you build "
                 "ends with `no kernel image is available`",
@@ -816,13 +870,8 @@ def _is_amd(name: str) -> bool:
     return bool(re.fullmatch(r"native|gfx[\d-]+-generic|gfx[\da-f]+(:\w+[+-])*", name))
 
 
-def _target(name: str) -> str | None:
-    """A name of the list as a target: ``9.0+PTX`` is ``sm_90+PTX``; None if unknown."""
-    if match := _ARCHITECTURE.fullmatch(name):
-        major, minor, letter, ptx = match.groups()
-        return f"sm_{major}{minor}{letter}{ptx or ''}"
-    one_chip = _is_amd(name) and name != "native" and not name.endswith("-generic")
-    return name.partition(":")[0] if one_chip else None
+def _is_one_chip(name: str) -> bool:
+    return _is_amd(name) and name != "native" and not name.endswith("-generic")
 
 
 def _version(distribution: str) -> str:
