@@ -309,30 +309,28 @@ def _(case: Case) -> None:
     unless_all_refuse(
         lambda w=w: _in_low_precision(case, case.leaves, *w) for w in ways
     )
-    for dtype, n in itertools.product(case.low_dtypes, real):
+    for (where, leaves), dtype in itertools.product(
+        _harder(case, real), case.low_dtypes
+    ):
+        with contextlib.suppress(Refused):
+            _in_low_precision(case, leaves, dtype, real, where)
+
+
+def _harder(case: Case, real: list[int]) -> Iterator[tuple[str, Leaves]]:
+    """What is added to avoid a division by 0 vanishes; sums are long; squares large."""
+    for n in real:
         zeros = case.leaves.mapped(torch.zeros_like, [n])
-        with contextlib.suppress(Refused):  # what keeps from a division by 0 is small
-            where = f", zeros for {case.leaves.names[n]}"
-            _in_low_precision(case, zeros, dtype, real, where)
+        yield f", zeros for {case.leaves.names[n]}", zeros
     # A generator draws other numbers for other sizes.
     if case.has_generator or real != case.leaves.tensors():
         return
     longer = [{size: values.LARGE} for size in values.sizes(case.leaves)[-1:]]
-    for _, long in values.in_other_sizes(case.leaves, longer):
-        _long_and_large(case, long.mapped(torch.abs, real), real)
-
-
-def _long_and_large(case: Case, leaves: Leaves, places: list[int]) -> None:
-    """A long sum shows how it is added, and squares of large numbers overflow."""
-    large = leaves.mapped(lambda x: x * (1024 / x.amax()), places)
-    for dtype in case.low_dtypes:
-        with contextlib.suppress(Refused):
-            _in_low_precision(
-                case, leaves, dtype, places, f", a size of {values.LARGE}"
-            )
-            if case.reference and dtype == torch.float16:
-                where = ", numbers up to 1024"
-                _in_low_precision(case, large, dtype, places, where)
+    for _, leaves in values.in_other_sizes(case.leaves, longer):
+        long = leaves.mapped(torch.abs, real)
+        yield f", a size of {values.LARGE}", long
+        if case.reference:
+            large = long.mapped(lambda x: x * (1024 / x.amax()), real)
+            yield ", numbers up to 1024", large
 
 
 def _in_low_precision(

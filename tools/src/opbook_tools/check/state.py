@@ -6,8 +6,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from opbook_tools.check import compare, values
 from opbook_tools.check.case import Case, Outcome, checks, seed
 from opbook_tools.check.errors import Found, Noted, Refused, Skipped
-from opbook_tools.check.values import Leaves, short
+from opbook_tools.check.values import short
 
 # What a call must leave as it was.
 SETTINGS: dict[str, Callable[[], Any]] = {
@@ -147,18 +147,14 @@ def _in_modes(case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         yield what, lambda mode=mode: _within(case, mode)
     wanted = [n for n in case.leaves.floating() if n not in case.facts.written]
     if wanted:
-        yield "with arguments that require a gradient", lambda: _requiring(case, wanted)
+        what = "with arguments that require a gradient"
+        yield what, lambda: _within(case, nullcontext(), wanted)
 
 
-def _within(case: Case, mode: Any) -> Outcome:
-    leaves = case.leaves.copies()
+def _within(case: Case, mode: Any, requiring: Sequence[int] = ()) -> Outcome:
+    leaves = case.leaves.copies().mapped(lambda x: x.requires_grad_(), requiring)
     with mode:
         return case.call(leaves)
-
-
-def _requiring(case: Case, places: list[int]) -> Outcome:
-    leaves = case.leaves.copies()
-    return case.call(leaves.mapped(lambda x: x.requires_grad_(), places))
 
 
 @checks("autocast")
@@ -204,7 +200,8 @@ def _(case: Case) -> None:
     case.once_known()
     if case.is_interpreted:
         raise Skipped("Triton's interpreter, not the operator, is for one thread")
-    inputs = [_scaled(case.leaves, 1 - n / 16) for n in range(8)]
+    places = case.leaves.floating()
+    inputs = [case.leaves.scaled(1 - n / 16, places) for n in range(8)]
     expected = [case.call(each.copies()).kept() for each in inputs]
     noise = [case.noise_of(*pair) for pair in zip(inputs, expected, strict=True)]
     wrong: list[Exception] = []
@@ -240,8 +237,3 @@ def _(case: Case) -> None:
         raise Refused(f"8 threads at once: {wrong[0]}")
     if wrong:
         raise wrong[0]
-
-
-def _scaled(leaves: Leaves, factor: float) -> Leaves:
-    copies = leaves.copies()
-    return copies.mapped(lambda x: (x * factor).to(x.dtype), copies.floating())

@@ -45,9 +45,15 @@ class Leaves:
         values = tuple(new.get(n, value) for n, value in enumerate(self.values))
         return dataclasses.replace(self, values=values)
 
-    def mapped(self, change: Callable[[Tensor], Tensor], places: list[int]) -> Leaves:
+    def mapped(
+        self, change: Callable[[Tensor], Tensor], places: Iterable[int]
+    ) -> Leaves:
         """The same with changed tensors at these places."""
         return self.replaced({n: change(self.values[n]) for n in places})
+
+    def scaled(self, factor: float, places: list[int]) -> Leaves:
+        """Copies, with the numbers at these places times a factor."""
+        return self.copies().mapped(lambda x: (x.detach() * factor).to(x.dtype), places)
 
     def copies(self, device: str | None = None) -> Leaves:
         """New memory for each tensor; what shares memory here does so there."""
