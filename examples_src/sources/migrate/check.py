@@ -70,11 +70,11 @@ def expected(x, decay):
     return torch.stack(y, 1)
 
 
-def gradients(function, x, decay):
-    """Of both arguments, by `.sum().backward()`."""
-    x, decay = (tensor.clone().requires_grad_() for tensor in (x, decay))
-    function(x, decay).sum().backward()
-    return x.grad, decay.grad
+def gradients(function, *inputs):
+    """Of all inputs, by `.sum().backward()`."""
+    inputs = [tensor.clone().requires_grad_() for tensor in inputs]
+    function(*inputs).sum().backward()
+    return [tensor.grad for tensor in inputs]
 
 
 def compiled(scan, x, decay):
@@ -115,6 +115,7 @@ x, decay = torch.randn(3, 8), torch.rand(3)
 right = expected(x, decay)
 show("a call", right, scan, x, decay)
 show("gradients", gradients(expected, x, decay), gradients, scan, x, decay)
+show("  without decay", gradients(lambda x: x.cumsum(1), x), gradients, scan, x)
 show("torch.compile", right, compiled, scan, x, decay)
 show("torch.export", right, exported, scan, x, decay)
 show("torch.vmap", right, mapped, scan, x, decay)

@@ -25,7 +25,8 @@ def _backward(ctx, grad):
     # `flip` copies: the gradient of `sum()` is expanded, and has no rows in memory.
     grad_x = scan(grad.flip(1), decay).flip(1)
     grad_decay = None
-    if ctx.needs_input_grad[1]:
+    # A default that the caller left out has no entry in `needs_input_grad`.
+    if decay is not None and ctx.needs_input_grad[1]:
         grad_decay = (grad_x[:, 1:] * y[:, :-1]).sum(1, dtype=decay.dtype)
     return grad_x, grad_decay
 
