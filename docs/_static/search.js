@@ -53,6 +53,11 @@ const siteSearch = (() => {
       /You tried to register a kernel with an unsupported (?:integral )?\w+ type(?:: float)?\. Please use (int64_t|double) instead.*/g,
       "INVALID TYPE: float is not supported as an argument type, use $1 instead",
     ],
+    [
+      /cannot convert \W?const at::DeprecatedTypeProperties\W? to \W?c10::ScalarType\W?/g,
+      'no suitable conversion function from "const at::DeprecatedTypeProperties" to "c10::ScalarType" exists',
+    ],
+    [/identifier "THC\w+" is undefined|\W?THC\w+\W? was not declared in this scope/g, "fatal error: THC/THC.h: No such file or directory"],
     [/AST node type: Continue/g, "AST node type: Break"],
     [/(undefined symbol: )_Z\d+THP\w+/g, "$1THPVariableClass"],
     [/(undefined symbol: )(?:aoti_)?torch_(?!cpu_)\w+/g, "$1torch_of_another_version"],
