@@ -1,3 +1,4 @@
+import gc
 import shutil
 import sys
 from pathlib import Path
@@ -6,3 +7,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent)]
 
 collect_ignore = [] if shutil.which("nvidia-smi") else ["test_check_on_a_gpu.py"]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the forks of a check a walk through all that is loaded here."""
+    gc.freeze()
