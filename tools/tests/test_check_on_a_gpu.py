@@ -7,16 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from opbook_tools import check
 
-X, INDEX = torch.randn(5, 3), torch.tensor([0, 4, 2])
-# In a process of its own, which has not used CUDA yet.
+# Each in a process of its own, which has not used CUDA yet.
 PROGRAM = """
 import json, sys
 import torch
-import torch.nn.functional as F
 from opbook_tools import check
 
 def asserts(x):
@@ -29,18 +26,31 @@ def kills(x):
         os.kill(os.getpid(), 11)
     return x.clone()
 
-operator = {"asserts": asserts, "kills": kills}[sys.argv[1]]
-x = torch.arange(6.0)
-found = check.each(operator, (x,), reference=torch.clone, device="cuda")
+def index(x, i):
+    return x.index_select(0, i)
+
+name, place, device = sys.argv[1:]
+x, i = torch.arange(6.0), torch.tensor([0, 4, 2])
+operator, reference, arguments = {
+    "asserts": (asserts, torch.clone, (x,)),
+    "kills": (kills, torch.clone, (x,)),
+    "index": (index, lambda x, i: x[i], (x.view(6, 1), i)),
+}[name]
+arguments = [each.to(place) for each in arguments]
+options = {"reference": reference, "device": device or None}
+found = check.each(operator, tuple(arguments), **options)
 print(json.dumps({r.name: (r.verdict, r.failed, r.text) for r in found}))
-assert not torch.cuda.is_initialized()
+assert torch.cuda.is_initialized() is (place == "cuda")
+torch.ones(1, device="cuda").add(1).item()  # it can still be used
 """
 
 
-def results(operator: str) -> dict[str, tuple[str, bool, str]]:
+def results(
+    operator: str, place: str = "cpu", device: str = "cuda"
+) -> dict[str, tuple[str, bool, str]]:
     source = Path(check.__file__).parents[2]
     variables = {"PYTHONPATH": str(source), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    command = [sys.executable, "-c", PROGRAM, operator]
+    command = [sys.executable, "-c", PROGRAM, operator, place, device]
     done = subprocess.run(
         command, env=os.environ | variables, capture_output=True, text=True
     )
@@ -65,10 +75,7 @@ def test_a_crash_ends_the_check_that_met_it():
     ]
 
 
-@pytest.mark.parametrize("device", [None, "cuda"])
-def test_an_index_that_pytorch_refuses_is_refused_on_the_cpu(device):
-    arguments = (X, INDEX) if device else (X.cuda(), INDEX.cuda())
-    options = {"reference": lambda x, i: x[i], "device": device}
-    found = check.each(lambda x, i: x.index_select(0, i), arguments, **options)
-    assert not [r for r in found if r.failed or r.verdict == "WRONG"]
-    torch.ones(1, device="cuda").add(1).item()  # it can still be used
+@pytest.mark.parametrize(("place", "device"), [("cuda", ""), ("cpu", "cuda")])
+def test_an_index_that_pytorch_refuses_is_refused_on_the_cpu(place, device):
+    found = results("index", place, device).values()
+    assert not [text for what, failed, text in found if failed or what == "WRONG"]
