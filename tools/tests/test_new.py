@@ -72,9 +72,7 @@ def wheel(tmp_path_factory):
 def wheel_of_sdist(tmp_path_factory):
     """The same, made from an sdist that lies far from the repository too."""
     folder = tmp_path_factory.mktemp("sdist")
-    shutil.unpack_archive(
-        make("sdist", TOOLS, folder), folder / "source", filter="data"
-    )
+    shutil.unpack_archive(make("sdist", TOOLS, folder), folder / "source")
     [source] = (folder / "source").iterdir()
     return unpacked(make("bdist_wheel", source, folder / "wheel"))
 
