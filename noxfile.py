@@ -118,7 +118,7 @@ def tests(session: nox.Session) -> None:
     # A check forks, which it cannot in a process where other tests have used CUDA.
     named = any(Path(each.partition("::")[0]).exists() for each in session.posargs)
     apart = shutil.which("nvidia-smi") and not named
-    for part in (["tools/tests"], ["--ignore=tools/tests"]) if apart else ([],):
+    for part in (["tools/tests"], ["--deselect=tools/tests"]) if apart else ([],):
         command = [*workers, *session.posargs, *part]
         session.run(python, "-m", "pytest", *command, external=True)
 
