@@ -964,6 +964,23 @@ def test_a_number_that_stands_for_nothing_hides_no_difference(right, expected):
     assert verdict("strides", marks_first, (X, right))[0] == expected
 
 
+@torch.library.custom_op("check_test::writes_a_part", mutates_args=())
+def writes_a_part(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y[:-1] = x[:-1]
+    return y
+
+
+@pytest.mark.parametrize("fills", [False, True])
+def test_memory_that_the_caller_has_filled_hides_nothing(fills):
+    torch.use_deterministic_algorithms(fills, warn_only=True)
+    try:
+        what = verdict("every element written", writes_a_part, (X,))[0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert what == "WRONG"
+
+
 def largest_from(start):
     return lambda x: torch.where(
         x.isnan().any(-1), torch.nan, x.amax(-1).clamp_min(start)

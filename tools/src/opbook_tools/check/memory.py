@@ -360,7 +360,8 @@ def _(case: Case) -> None:
 
 def _nothing_left_out(case: Case, leaves: Leaves, where: str = "") -> None:
     try:
-        expected = case.call(leaves.copies()).kept()
+        with filled_memory(False):  # the caller may have it filled
+            expected = case.call(leaves.copies()).kept()
         with filled_memory():
             actual = case.call(leaves.copies()).kept()
             noise = case.noise_of(leaves, actual)
@@ -373,14 +374,19 @@ def _nothing_left_out(case: Case, leaves: Leaves, where: str = "") -> None:
 
 
 @contextlib.contextmanager
-def filled_memory() -> Iterator[None]:
+def filled_memory(fill: bool = True) -> Iterator[None]:
     """New memory holds NaN, or the largest integer, until somebody writes to it."""
     was = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = fill
+    if fill:
+        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was)
+        torch.use_deterministic_algorithms(was, warn_only=warned)
+        torch.utils.deterministic.fill_uninitialized_memory = filled
 
 
 def _fills_its_arguments(case: Case) -> None:
